@@ -1,0 +1,56 @@
+# Every target makes the virtual environment it needs; Python 3.10 or later, pip, make and a C++ compiler suffice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SANITIZE_VENV := .venv-sanitize
+BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
+
+.PHONY: demo test lint format bench sanitize clean
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/installed: $(VENV)/bin/python $(BUILD_FILES)
+	@echo "Building perturbmap in $(VENV) (a minute or two the first time) ..."
+	$(BIN)/python -m pip install --quiet --editable ".[demo,test,lint]"
+	@touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet "PyMaxflow>=1.3"
+	@touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/python examples/denoise_image.py build/demo.png
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# make bench ONLY=word runs the lines whose name has the word.
+bench: $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)")
+
+$(SANITIZE_VENV)/installed: $(BUILD_FILES)
+	$(PYTHON) -m venv $(SANITIZE_VENV)
+	$(SANITIZE_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(SANITIZE_VENV)/bin/python -m pip install --quiet --editable ".[test]" \
+		-Cbuild-dir=build/sanitize -Ccmake.define.PERTURBMAP_SANITIZE=ON
+	@touch $@
+
+# The kernels under AddressSanitizer and UndefinedBehaviorSanitizer, on the instances of the test suite.
+sanitize: $(SANITIZE_VENV)/installed
+	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+		$(SANITIZE_VENV)/bin/python -m pytest -p no:cacheprovider -m "not slow" tests
+
+clean:
+	rm -rf build $(VENV) $(SANITIZE_VENV)

@@ -1,0 +1,180 @@
+#include "assignment.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace perturbmap {
+
+namespace {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+}
+
+// Clamped at zero: below it lies only rounding.
+double Assignment::reduced(std::size_t row, std::size_t column) const {
+    return std::max(0.0, -unary_[row * k_ + column] - row_price_[row] - column_price_[column]);
+}
+
+void Assignment::solve(const double* unary, std::size_t n_sites, std::size_t n_labels, const std::int32_t* given) {
+    unary_ = unary;
+    n_ = n_sites;
+    k_ = n_labels;
+    labels_.assign(n_, -1);
+    owner_.assign(k_, -1);
+    row_price_.assign(n_, 0.0);
+    column_price_.assign(k_, 0.0);
+    rows_.clear();
+    columns_.clear();
+    for (std::size_t d = 0; d < n_; ++d) {
+        if (given && given[d] >= 0) {
+            labels_[d] = given[d];
+            owner_[given[d]] = static_cast<std::int32_t>(d);
+        } else {
+            rows_.push_back(static_cast<std::int32_t>(d));
+        }
+    }
+    for (std::size_t k = 0; k < k_; ++k)
+        if (owner_[k] < 0) columns_.push_back(static_cast<std::int32_t>(k));
+    for (const std::int32_t d : rows_) augment(static_cast<std::size_t>(d));
+    value_ = 0;
+    for (std::size_t d = 0; d < n_; ++d) value_ += unary_[d * k_ + static_cast<std::size_t>(labels_[d])];
+}
+
+// Dijkstra over the labels from a site without one to the nearest unused label; then prices and owners
+// along the path are brought up to date.
+void Assignment::augment(std::size_t row) {
+    distance_.assign(k_, infinity);
+    previous_.assign(k_, -1);  // the label through whose owner a label was reached; -1: from `row`
+    done_.assign(k_, 0);
+    std::int32_t via = -1, target = -1;
+    double reached = 0;
+    row_price_[row] = -infinity;
+    for (const std::int32_t k : columns_)
+        row_price_[row] = std::max(row_price_[row], unary_[row * k_ + static_cast<std::size_t>(k)] + column_price_[static_cast<std::size_t>(k)]);
+    row_price_[row] = -row_price_[row];
+    std::size_t current = row;
+    while (target < 0) {
+        std::int32_t nearest = -1;
+        for (const std::int32_t k : columns_) {
+            if (done_[k]) continue;
+            const double through = reached + reduced(current, static_cast<std::size_t>(k));
+            if (through < distance_[k]) {
+                distance_[k] = through;
+                previous_[k] = via;
+            }
+            if (nearest < 0 || distance_[k] < distance_[nearest]) nearest = k;
+        }
+        reached = distance_[nearest];
+        done_[nearest] = 1;
+        via = nearest;
+        if (owner_[nearest] < 0)
+            target = nearest;
+        else
+            current = static_cast<std::size_t>(owner_[nearest]);
+    }
+    row_price_[row] += reached;
+    for (const std::int32_t k : columns_)
+        if (done_[k] && k != target) {
+            row_price_[owner_[k]] += reached - distance_[k];
+            column_price_[k] -= reached - distance_[k];
+        }
+    for (std::int32_t k = target; k >= 0;) {
+        const std::int32_t before = previous_[k];
+        const std::int32_t site = before < 0 ? static_cast<std::int32_t>(row) : owner_[before];
+        owner_[k] = site;
+        labels_[site] = k;
+        k = before;
+    }
+}
+
+// For every site r: distance_[r], the least cost of r giving up its label when d has left its own, and
+// next_label_[r], the label it then takes. order_ lists the sites by distance. All unused labels together
+// count as one more site, number n_: it takes any label for free, which leaves that label unused.
+void Assignment::shortest_chains(std::size_t d) {
+    const std::size_t left = static_cast<std::size_t>(labels_[d]);
+    distance_.assign(n_ + 1, infinity);
+    next_label_.assign(n_ + 1, -1);
+    done_.assign(n_ + 1, 0);
+    order_.clear();
+    auto cost = [&](std::size_t r, std::size_t label) {
+        return r == n_ ? std::max(0.0, -column_price_[label]) : reduced(r, label);
+    };
+    auto offer = [&](std::size_t r, std::size_t label, double distance) {
+        if (distance < distance_[r]) {
+            distance_[r] = distance;
+            next_label_[r] = static_cast<std::int32_t>(label);
+        }
+    };
+    for (const std::int32_t r : chain_sites_)
+        if (static_cast<std::size_t>(r) != d) offer(static_cast<std::size_t>(r), left, cost(static_cast<std::size_t>(r), left));
+    while (true) {
+        std::int32_t nearest = -1;
+        for (const std::int32_t r : chain_sites_)
+            if (!done_[r] && static_cast<std::size_t>(r) != d && (nearest < 0 || distance_[r] < distance_[nearest]))
+                nearest = r;
+        if (nearest < 0) return;
+        done_[nearest] = 1;
+        order_.push_back(nearest);
+        for (const std::int32_t site : chain_sites_) {
+            const std::size_t r = static_cast<std::size_t>(site);
+            if (done_[r] || r == d) continue;
+            const std::size_t label = static_cast<std::size_t>(
+                static_cast<std::size_t>(nearest) == n_ ? best_unused_[r] : labels_[nearest]);
+            offer(r, label, cost(r, label) + distance_[nearest]);
+        }
+    }
+}
+
+void Assignment::pin(double* values, const double* weights, double* moments) {
+    best_unused_.assign(n_, -1);
+    bool any_unused = false;
+    for (const std::int32_t k : columns_) {
+        if (owner_[k] >= 0) continue;
+        any_unused = true;
+        for (const std::int32_t site : rows_) {
+            const double* u = unary_ + static_cast<std::size_t>(site) * k_;
+            if (best_unused_[site] < 0 || u[k] > u[best_unused_[site]]) best_unused_[site] = k;
+        }
+    }
+    chain_sites_ = rows_;
+    if (any_unused) chain_sites_.push_back(static_cast<std::int32_t>(n_));
+
+    std::fill(values, values + n_ * k_, -infinity);
+    double free_weight = 0;
+    for (std::size_t d = 0; d < n_; ++d) {
+        const std::size_t label = static_cast<std::size_t>(labels_[d]);
+        values[d * k_ + label] = value_;
+        if (weights) free_weight += weights[d * k_ + label];
+    }
+    for (const std::int32_t site : rows_) {
+        const std::size_t d = static_cast<std::size_t>(site), label = static_cast<std::size_t>(labels_[d]);
+        shortest_chains(d);
+        double total = 0;
+        mass_.assign(n_ + 1, 0.0);
+        auto owner = [&](std::size_t k) { return owner_[k] < 0 ? n_ : static_cast<std::size_t>(owner_[k]); };
+        for (const std::int32_t column : columns_) {
+            const std::size_t k = static_cast<std::size_t>(column);
+            if (k == label) continue;
+            values[d * k_ + k] = value_ - (reduced(d, k) + distance_[owner(k)]);
+            if (!weights || weights[d * k_ + k] == 0) continue;
+            const double weight = weights[d * k_ + k];
+            total += weight;
+            moments[d * k_ + k] += weight;
+            mass_[owner(k)] += weight;
+        }
+        if (!weights) continue;
+        // The farthest site first: each hands its weight to the owner of the label it takes.
+        for (std::size_t i = order_.size(); i-- > 0;) {
+            const std::size_t r = static_cast<std::size_t>(order_[i]), next = static_cast<std::size_t>(next_label_[r]);
+            if (next != label) mass_[owner(next)] += mass_[r];
+            if (r == n_) continue;
+            moments[r * k_ + next] += mass_[r];
+            moments[r * k_ + static_cast<std::size_t>(labels_[r])] += total - mass_[r];
+        }
+        for (std::size_t r = 0; r < n_; ++r)  // given sites stay
+            if (r != d && next_label_[r] < 0) moments[r * k_ + static_cast<std::size_t>(labels_[r])] += total;
+    }
+    if (weights && free_weight != 0)
+        for (std::size_t d = 0; d < n_; ++d) moments[d * k_ + static_cast<std::size_t>(labels_[d])] += free_weight;
+}
+
+}  // namespace perturbmap

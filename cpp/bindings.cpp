@@ -1,0 +1,191 @@
+// Python bindings: shapes are checked here, the GIL is released, and the (example, copy) pairs of a batch
+// are shared out to threads. Each call owns its work space; nothing outlives it.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <stdexcept>
+
+#include "batch.hpp"
+#include "gumbel.hpp"
+#include "parallel.hpp"
+#include "solvers.hpp"
+
+namespace nb = nanobind;
+
+namespace perturbmap {
+namespace {
+
+template <class T>
+using Input = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Output = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+
+void require(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+template <class Array>
+void require_shape(const Array& array, std::initializer_list<std::size_t> shape, const char* message) {
+    require(array.ndim() == shape.size(), message);
+    std::size_t axis = 0;
+    for (const std::size_t length : shape) require(array.shape(axis++) == length, message);
+}
+
+// The arrays of a batch as Python hands them over; it keeps them alive. `tables` has one table an edge, or a
+// single one that all edges share.
+struct PythonBatch {
+    Input<double> unary, tables;
+    Input<std::int32_t> edges;
+    Input<std::int64_t> site_offsets, edge_offsets;
+    std::optional<Input<std::int32_t>> given;
+    bool shared;
+    Batch view;
+
+    PythonBatch(Input<double> unary_, Input<std::int32_t> edges_, Input<double> tables_, bool shared_,
+                Input<std::int64_t> site_offsets_, Input<std::int64_t> edge_offsets_,
+                std::optional<Input<std::int32_t>> given_)
+        : unary(unary_), tables(tables_), edges(edges_), site_offsets(site_offsets_), edge_offsets(edge_offsets_),
+          given(given_), shared(shared_) {
+        require(unary.ndim() == 3, "unary must have three axes");
+        const std::size_t n_sites = unary.shape(1), k = unary.shape(2);
+        require(site_offsets.ndim() == 1 && site_offsets.shape(0) >= 1, "site_offsets must have one axis");
+        const std::size_t n = site_offsets.shape(0) - 1;
+        require_shape(edge_offsets, {n + 1}, "edge_offsets must be as long as site_offsets");
+        require(edges.ndim() == 2 && edges.shape(1) == 2, "edges must have shape (n_edges, 2)");
+        require_shape(tables, {shared ? 1 : edges.shape(0), k, k}, "tables must have shape (n_edges or 1, K, K)");
+        require(site_offsets.data()[n] == static_cast<std::int64_t>(n_sites), "site_offsets must end at n_sites");
+        require(edge_offsets.data()[n] == static_cast<std::int64_t>(edges.shape(0)), "edge_offsets must end at n_edges");
+        if (given) require_shape(*given, {n_sites}, "given must have shape (n_sites,)");
+        view = {unary.data(), unary.shape(0), n_sites, k, edges.data(), {tables.data(), shared ? 0 : k * k},
+                site_offsets.data(), edge_offsets.data(), n, given ? given->data() : nullptr};
+    }
+};
+
+// Runs task(solver, copy, example) for all copies of all examples. A thread that goes on with another copy
+// of the same example keeps the example's graph.
+template <class Solver, class Task>
+void for_each_copy(const Batch& batch, int n_threads, Task task) {
+    struct Workspace {
+        Solver solver;
+        std::size_t example = static_cast<std::size_t>(-1);
+    };
+    parallel_for<Workspace>(batch.n_examples * batch.n_copies, n_threads,
+                            Solver::work(batch) * static_cast<double>(batch.n_copies),
+                            [&](Workspace& workspace, std::size_t index) {
+                                const std::size_t example = index / batch.n_copies, copy = index % batch.n_copies;
+                                if (workspace.example != example) workspace.solver.load(batch, example);
+                                workspace.example = example;
+                                task(workspace.solver, copy, example);
+                            });
+}
+
+template <class Solver>
+void maximise(const PythonBatch& python, Output<std::int32_t> labels, Output<double> values, int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(labels, {batch.n_copies, batch.n_sites}, "labels has the wrong shape");
+    require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
+    for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
+        values.data()[copy * batch.n_examples + example] = solver.maximise(
+            batch.unary_of(copy, example), labels.data() + copy * batch.n_sites + batch.first_site(example));
+    });
+}
+
+template <class Solver>
+void pin(const PythonBatch& python, std::optional<Input<std::uint8_t>> pins, Output<std::int32_t> labels, Output<double> values,
+         int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(labels, {batch.n_copies, batch.n_sites}, "labels has the wrong shape");
+    require_shape(values, {batch.n_copies, batch.n_sites, batch.n_labels}, "values has the wrong shape");
+    if (pins) require_shape(*pins, {batch.n_sites, batch.n_labels}, "pins has the wrong shape");
+    for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
+        const std::size_t first = batch.first_site(example);
+        solver.pin(batch.unary_of(copy, example), pins ? pins->data() + first * batch.n_labels : nullptr,
+                   labels.data() + copy * batch.n_sites + first,
+                   values.data() + (copy * batch.n_sites + first) * batch.n_labels);
+    });
+}
+
+// The copies of an example share its tables, so their moments are summed: one task an example. Where all
+// examples share one table, each gets its own row of `table_moments`, to be summed by the caller.
+template <class Solver, class Add>
+void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads, Add add) {
+    const Batch& batch = python.view;
+    const std::size_t k = batch.n_labels;
+    require_shape(unary_moments, {batch.n_copies, batch.n_sites, k}, "unary_moments has the wrong shape");
+    require_shape(table_moments, {python.shared ? batch.n_examples : static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]), k, k},
+                  "table_moments has the wrong shape");
+    parallel_for<Solver>(batch.n_examples, n_threads, Solver::work(batch) * static_cast<double>(batch.n_copies),
+                         [&](Solver& solver, std::size_t example) {
+                             solver.load(batch, example);
+                             double* tables = table_moments.data() + (python.shared ? example : batch.first_edge(example)) * k * k;
+                             for (std::size_t copy = 0; copy < batch.n_copies; ++copy)
+                                 add(solver, copy, example,
+                                     unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k, tables,
+                                     python.shared ? 0 : k * k);
+                         });
+}
+
+template <class Solver>
+void moments(const PythonBatch& python, Input<double> weights, Output<double> unary_moments, Output<double> table_moments,
+             int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(weights, {batch.n_copies, batch.n_sites, batch.n_labels}, "weights has the wrong shape");
+    add_up<Solver>(python, unary_moments, table_moments, n_threads,
+                   [&](Solver& solver, std::size_t copy, std::size_t example, double* out, double* out_tables, std::size_t stride) {
+                       solver.add_moments(batch.unary_of(copy, example),
+                                          weights.data() + (copy * batch.n_sites + batch.first_site(example)) * batch.n_labels,
+                                          out, out_tables, stride);
+                   });
+}
+
+void sum_tree(const PythonBatch& python, Output<double> values, Output<double> unary_marginals, Output<double> table_marginals,
+              int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
+    add_up<TreeSolver>(python, unary_marginals, table_marginals, n_threads,
+                       [&](TreeSolver& solver, std::size_t copy, std::size_t example, double* out, double* out_tables, std::size_t stride) {
+                           values.data()[copy * batch.n_examples + example] =
+                               solver.sum(batch.unary_of(copy, example), out, out_tables, stride);
+                       });
+}
+
+void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t> site_offsets, std::uint32_t first_draw,
+            Output<double> out, int n_threads) {
+    require(out.ndim() == 3, "out must have three axes");
+    const std::size_t n_draws = out.shape(0), n_sites = out.shape(1), k = out.shape(2), n = streams.shape(0);
+    require_shape(site_offsets, {n + 1}, "site_offsets must have one more element than streams");
+    require(site_offsets.data()[n] == static_cast<std::int64_t>(n_sites), "site_offsets must end at n_sites");
+    struct Nothing {};
+    parallel_for<Nothing>(n_draws * n, n_threads, 10.0 * static_cast<double>(n_draws * n_sites * k), [&](Nothing&, std::size_t index) {
+        const std::size_t draw = index / n, example = index % n;
+        const std::size_t first = static_cast<std::size_t>(site_offsets.data()[example]);
+        const std::size_t sites = static_cast<std::size_t>(site_offsets.data()[example + 1]) - first;
+        gumbel_noise(seed, streams.data()[example], first_draw + static_cast<std::uint32_t>(draw), sites * k,
+                     out.data() + (draw * n_sites + first) * k);
+    });
+}
+
+}  // namespace
+}  // namespace perturbmap
+
+NB_MODULE(_core, module) {
+    using namespace perturbmap;
+    using release = nb::call_guard<nb::gil_scoped_release>;
+    module.doc() = "Compiled kernels; see perturbmap.structures for the public interface.";
+    nb::class_<PythonBatch>(module, "Batch")
+        .def(nb::init<Input<double>, Input<std::int32_t>, Input<double>, bool, Input<std::int64_t>, Input<std::int64_t>,
+                      std::optional<Input<std::int32_t>>>());
+    module.def("gumbel", &gumbel, release());
+    module.def("graph_maximise", &maximise<GraphSolver>, release());
+    module.def("graph_pin", &pin<GraphSolver>, release());
+    module.def("graph_moments", &moments<GraphSolver>, release());
+    module.def("tree_maximise", &maximise<TreeSolver>, release());
+    module.def("tree_pin", &pin<TreeSolver>, release());
+    module.def("tree_moments", &moments<TreeSolver>, release());
+    module.def("tree_sum", &sum_tree, release());
+    module.def("assignment_maximise", &maximise<AssignmentSolver>, release());
+    module.def("assignment_pin", &pin<AssignmentSolver>, release());
+    module.def("assignment_moments", &moments<AssignmentSolver>, release());
+}

@@ -1,0 +1,151 @@
+// The three kernels behind one interface, so that the bindings are written once:
+//
+//   load(batch, example)                     the example's graph, tables and given labels
+//   maximise(unary, labels)                  the maximum; its labels are written
+//   pin(unary, pins, labels, values)         also the pinned values (n_sites, n_labels); those that `pins`
+//                                            (a mask of the same shape, or null) leaves out may be NaN
+//   add_moments(unary, weights, out, tables) adds the weighted indicators of the pinned maximisers
+//   work(batch)                              nanoseconds for one pin() of one copy of the batch, roughly
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "assignment.hpp"
+#include "batch.hpp"
+#include "pinned_cuts.hpp"
+#include "tree_dp.hpp"
+
+namespace perturbmap {
+
+class GraphSolver {
+   public:
+    void load(const Batch& batch, std::size_t example) {
+        batch_ = &batch;
+        example_ = example;
+        flow_.set_graph(static_cast<int>(batch.sites(example)), static_cast<std::int32_t>(batch.first_site(example)),
+                        batch.edges_of(example), static_cast<int>(batch.n_edges(example)), batch.tables_of(example),
+                        batch.given_of(example));
+    }
+
+    double maximise(const double* unary, std::int32_t* labels) {
+        flow_.solve(unary);
+        for (int i = 0; i < flow_.n_sites(); ++i) labels[i] = flow_.label(i);
+        return batch_->score(unary, example_, labels);
+    }
+
+    double pin(const double* unary, const std::uint8_t* pins, std::int32_t* labels, double* values) {
+        const double top = maximise(unary, labels);
+        const std::size_t n = static_cast<std::size_t>(flow_.n_sites());
+        if (pins) {
+            wanted_.resize(n);
+            for (std::size_t d = 0; d < n; ++d) wanted_[d] = pins[2 * d + static_cast<std::size_t>(1 - labels[d])];
+        }
+        cuts_.run(flow_, pins ? wanted_.data() : nullptr, batch_->given_of(example_));
+        for (std::size_t d = 0; d < n; ++d) {
+            values[2 * d + static_cast<std::size_t>(labels[d])] = top;
+            values[2 * d + static_cast<std::size_t>(1 - labels[d])] = top - cuts_.gap(static_cast<int>(d));
+        }
+        return top;
+    }
+
+    void add_moments(const double* unary, const double* weights, double* out, double* tables, std::size_t stride) {
+        flow_.solve(unary);
+        const std::size_t n = static_cast<std::size_t>(flow_.n_sites());
+        wanted_.resize(n);
+        for (std::size_t d = 0; d < n; ++d)
+            wanted_[d] = weights[2 * d + static_cast<std::size_t>(1 - flow_.label(static_cast<int>(d)))] != 0;
+        cuts_.run(flow_, wanted_.data(), batch_->given_of(example_));
+        cuts_.add_moments(flow_, static_cast<std::int32_t>(batch_->first_site(example_)), batch_->edges_of(example_),
+                          batch_->n_edges(example_), weights, out, tables, stride);
+    }
+
+    static double work(const Batch& batch) { return 1000.0 * static_cast<double>(batch.n_sites); }
+
+   private:
+    const Batch* batch_ = nullptr;
+    std::size_t example_ = 0;
+    MaxFlow flow_;
+    PinnedCuts cuts_;
+    std::vector<std::uint8_t> wanted_;
+};
+
+class TreeSolver {
+   public:
+    void load(const Batch& batch, std::size_t example) {
+        n_sites_ = batch.sites(example);
+        n_labels_ = batch.n_labels;
+        if (!dp_.set_forest(n_sites_, static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
+                            batch.n_edges(example), n_labels_, batch.tables_of(example), batch.given_of(example)))
+            throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");
+    }
+
+    double maximise(const double* unary, std::int32_t* labels) { return dp_.maximise(unary, labels); }
+
+    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
+        return dp_.pin(unary, labels, values);
+    }
+
+    void add_moments(const double* unary, const double* weights, double* out, double* tables, std::size_t stride) {
+        labels_.resize(n_sites_);
+        values_.resize(n_sites_ * n_labels_);
+        dp_.pin(unary, labels_.data(), values_.data());
+        dp_.add_moments(weights, out, tables, stride);
+    }
+
+    double sum(const double* unary, double* marginals, double* tables, std::size_t stride) {
+        return dp_.sum(unary, marginals, tables, stride);
+    }
+
+    static double work(const Batch& batch) {
+        return static_cast<double>(batch.n_sites) * static_cast<double>(20 + batch.n_labels * batch.n_labels);
+    }
+
+   private:
+    std::size_t n_sites_ = 0, n_labels_ = 0;
+    TreeDP dp_;
+    std::vector<std::int32_t> labels_;
+    std::vector<double> values_;
+};
+
+class AssignmentSolver {
+   public:
+    void load(const Batch& batch, std::size_t example) {
+        batch_ = &batch;
+        example_ = example;
+    }
+
+    double maximise(const double* unary, std::int32_t* labels) {
+        assignment_.solve(unary, batch_->sites(example_), batch_->n_labels, batch_->given_of(example_));
+        std::copy(assignment_.labels().begin(), assignment_.labels().end(), labels);
+        return assignment_.value();
+    }
+
+    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
+        const double top = maximise(unary, labels);
+        assignment_.pin(values, nullptr, nullptr);
+        return top;
+    }
+
+    void add_moments(const double* unary, const double* weights, double* out, double*, std::size_t) {
+        assignment_.solve(unary, batch_->sites(example_), batch_->n_labels, batch_->given_of(example_));
+        values_.resize(batch_->sites(example_) * batch_->n_labels);
+        assignment_.pin(values_.data(), weights, out);
+    }
+
+    static double work(const Batch& batch) {
+        const double n = static_cast<double>(batch.n_sites) / static_cast<double>(std::max<std::size_t>(1, batch.n_examples));
+        return static_cast<double>(batch.n_sites) * n * static_cast<double>(batch.n_labels);
+    }
+
+   private:
+    const Batch* batch_ = nullptr;
+    std::size_t example_ = 0;
+    Assignment assignment_;
+    std::vector<double> values_;
+};
+
+}  // namespace perturbmap

@@ -1,0 +1,54 @@
+"""Types of the compiled kernels; the C++ headers document them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int32]
+_Offsets = NDArray[np.int64]
+_Mask = NDArray[np.uint8]
+
+class Batch:
+    def __init__(
+        self,
+        unary: _Floats,
+        edges: _Ints,
+        tables: _Floats,
+        shared: bool,
+        site_offsets: _Offsets,
+        edge_offsets: _Offsets,
+        given: _Ints | None,
+        /,
+    ) -> None: ...
+
+def gumbel(
+    seed: int,
+    streams: NDArray[np.uint64],
+    site_offsets: _Offsets,
+    first_draw: int,
+    out: _Floats,
+    n_threads: int,
+    /,
+) -> None: ...
+def graph_maximise(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
+def graph_pin(
+    batch: Batch, pins: _Mask | None, labels: _Ints, values: _Floats, n_threads: int, /
+) -> None: ...
+def graph_moments(
+    batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
+) -> None: ...
+def tree_maximise(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
+def tree_pin(
+    batch: Batch, pins: _Mask | None, labels: _Ints, values: _Floats, n_threads: int, /
+) -> None: ...
+def tree_moments(
+    batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
+) -> None: ...
+def tree_sum(batch: Batch, values: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /) -> None: ...
+def assignment_maximise(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
+def assignment_pin(
+    batch: Batch, pins: _Mask | None, labels: _Ints, values: _Floats, n_threads: int, /
+) -> None: ...
+def assignment_moments(
+    batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
+) -> None: ...

@@ -1,0 +1,21 @@
+"""Structures: sets of labellings over which potentials can be maximised, each in a file of its own."""
+
+from perturbmap.structures.base import ExactStructure, Infeasible, Pinned, Structure
+from perturbmap.structures.binary_graph import BinaryGraph
+from perturbmap.structures.brute_force import BruteForce
+from perturbmap.structures.from_solver import FromSolver
+from perturbmap.structures.matching import Matching
+from perturbmap.structures.tree import Chain, Tree
+
+__all__ = [
+    "BinaryGraph",
+    "BruteForce",
+    "Chain",
+    "ExactStructure",
+    "FromSolver",
+    "Infeasible",
+    "Matching",
+    "Pinned",
+    "Structure",
+    "Tree",
+]

@@ -1,0 +1,172 @@
+"""What every structure answers: the best labelling, and the best with one label pinned, for all pins."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
+
+
+class Pinned(Protocol):
+    """Answers to all pinned problems ``B[d, k] = max { f(y) : y_d = k }`` of a batch.
+
+    ``free`` is the maximiser without a pin, ``values`` is B. A pin that ``free`` satisfies has exactly the
+    value of the free maximum; a pin that contradicts the given labels or the structure has ``-inf``.
+    """
+
+    @property
+    def free(self) -> Labels:
+        """y_A, shape ``(..., n_sites)``."""
+        ...
+
+    @property
+    def values(self) -> Floats:
+        """B, shape ``(..., n_sites, n_labels)``; NaN for pins that were not asked for."""
+        ...
+
+    def moments(self, weights: ArrayLike) -> Moments:
+        """``sum_{d,k} weights[d, k] * indicators of the maximiser pinned at (d, k)``."""
+        ...
+
+
+class Infeasible(ValueError):
+    """No labelling has the given labels."""
+
+
+class Structure(ABC):
+    """A set of labellings over which ``f`` can be maximised, with some labels given.
+
+    A structure of your own needs only ``maximise``: what ``pinned`` does here with one call a pin is slow but
+    right for any of them.
+    """
+
+    #: Threads to use; None is all that the process may run on. Results never depend on it.
+    n_threads: int | None = None
+
+    @abstractmethod
+    def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """The best labels, ``(..., n_sites)``, and their score, ``(..., n_examples)``.
+
+        ``given`` holds a label a site, or -1 where it is free. `Infeasible` says that no labelling has them.
+        """
+
+    def argmax(self, f: Potentials, given: ArrayLike | None = None) -> Labels:
+        """The best labels, ``(..., n_sites)``."""
+        return self.maximise(f, given)[0]
+
+    def pinned(self, f: Potentials, pins: ArrayLike | None = None, given: ArrayLike | None = None) -> Pinned:
+        """All pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``."""
+        return PinnedOneByOne(self, f, check_pins(f, pins), check_given(f, given))
+
+
+class ExactStructure(Structure):
+    """A structure over which ``exp f`` can also be summed."""
+
+    @abstractmethod
+    def log_partition(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Floats, Moments]:
+        """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and its gradient, the marginals."""
+
+
+def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
+    """Given labels as an array, or None."""
+    return None if given is None else f.check_labels("given", given, unknown=True)
+
+
+def check_pins(f: Potentials, pins: ArrayLike | None) -> Mask | None:
+    """A mask of pins as an array, or None."""
+    if pins is None:
+        return None
+    mask = np.ascontiguousarray(pins)
+    if mask.shape != (f.n_sites, f.n_labels) or mask.dtype != np.bool_:
+        raise ValueError(
+            f"pins must be a boolean mask of shape ({f.n_sites}, {f.n_labels}), "
+            f"but has shape {mask.shape} and dtype {mask.dtype}."
+        )
+    return mask
+
+
+def check_weights(f: Potentials, weights: ArrayLike, possible: Mask | None) -> Floats:
+    """Weights of pins as an array of the shape of ``f.unary``; none on a pin that is not ``possible``."""
+    array = np.ascontiguousarray(weights, dtype=np.float64)
+    if array.shape != f.unary.shape:
+        raise ValueError(f"weights must have shape {f.unary.shape}, one a pin, but has shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError("weights must be finite.")
+    if possible is not None and (array[~possible] != 0).any():
+        site, label = (int(i) for i in np.argwhere((array != 0) & ~possible)[0][-2:])
+        raise ValueError(
+            f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
+            "contradicts the given labels or the structure."
+        )
+    return array
+
+
+def threads(n_threads: int | None) -> int:
+    """The number of threads that ``n_threads`` stands for."""
+    if n_threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1, or None for all cores, but is {n_threads}.")
+    return n_threads
+
+
+class PinnedOneByOne:
+    """Pinned problems solved one after another; those that the free maximiser satisfies are skipped.
+
+    The skipping is the paper's Gumbel reduction.
+    """
+
+    def __init__(self, structure: Structure, f: Potentials, pins: Mask | None, given: Labels | None) -> None:
+        self._f = f
+        copies = f.stack
+        free, best = structure.maximise(f, given)
+        self.free = free
+        free_stack, best_stack = free.reshape(copies.shape[:-1]), best.reshape(len(copies), len(f))
+        values = np.full(copies.shape, np.nan)
+        self._maximisers: dict[tuple[int, int, int], Labels] = {}
+        for copy, unary in enumerate(copies):
+            for n in range(len(f)):
+                first, last = int(f.site_offsets[n]), int(f.site_offsets[n + 1])
+                one = f[n].with_unary(unary[first:last])
+                for d in range(first, last):
+                    for k in range(f.n_labels):
+                        if free_stack[copy, d] == k:
+                            values[copy, d, k] = best_stack[copy, n]
+                        elif given is not None and given[d] >= 0:
+                            values[copy, d, k] = -np.inf
+                        elif pins is None or pins[d, k]:
+                            pin = np.full(last - first, -1, np.int32) if given is None else given[first:last].copy()
+                            pin[d - first] = k
+                            try:
+                                labels, value = structure.maximise(one, pin)
+                            except Infeasible:
+                                values[copy, d, k] = -np.inf
+                                continue
+                            values[copy, d, k] = value[0]
+                            self._maximisers[copy, d, k] = labels
+        self.values = values.reshape(f.unary.shape)
+
+    def moments(self, weights: ArrayLike) -> Moments:
+        """See `Pinned.moments`."""
+        f = self._f
+        w = check_weights(f, weights, self.values > -np.inf).reshape(f.stack.shape)
+        unary = np.zeros(w.shape)
+        free = self.free.reshape(w.shape[:-1])
+        pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)
+        for copy, d, k in np.argwhere(w != 0).tolist():
+            n = int(np.searchsorted(f.site_offsets, d, side="right")) - 1
+            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            y = self._maximisers.get((copy, d, k))
+            if y is None:
+                y = free[copy, sites]
+            part = f[n].indicators(y, w[copy, d, k])
+            unary[copy, sites] += part.unary
+            if pairwise is not None and part.pairwise is not None:
+                target = ... if f.is_shared else slice(int(f.edge_offsets[n]), int(f.edge_offsets[n + 1]))
+                pairwise[target] += part.pairwise
+        return Moments(unary.reshape(f.unary.shape), pairwise)

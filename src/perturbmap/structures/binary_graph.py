@@ -1,0 +1,59 @@
+"""Binary labels on any graph, with attraction on every edge: minimum cuts (section 3.3 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from perturbmap import _core
+from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.compiled import CompiledStructure, Kernels
+from perturbmap.structures.parallel_edges import ParallelEdges
+
+
+@final
+@dataclass(frozen=True)
+class BinaryGraph(CompiledStructure):
+    """Two labels a site, any graph, supermodular tables: ``f00 + f11 >= f01 + f10`` on every edge.
+
+    One minimum cut maximises, and all pinned problems are read off its residual graph (``pinned_cuts.hpp``).
+    Among tied maximisers ``argmax`` is the one with the fewest ones; a pinned maximiser differs from it in as
+    few sites as possible.
+    """
+
+    n_threads: int | None = None
+    kernels: ClassVar[Kernels] = Kernels(_core.graph_maximise, _core.graph_pin, _core.graph_moments)
+
+    def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
+        """Two labels and supermodular tables; parallel edges count together."""
+        if f.n_labels != 2:
+            raise ValueError(
+                f"BinaryGraph needs two labels, but unary has {f.n_labels}. "
+                "Use Chain or Tree for more labels, or FromSolver with a solver of your own."
+            )
+        if not _not_supermodular(f).size:
+            return ParallelEdges.keep(f)
+        problem = ParallelEdges.merge(f)
+        bad = _not_supermodular(problem.merged)
+        if bad.size:
+            i, j = problem.merged.edges[bad[0]].tolist()
+            raise ValueError(
+                f"BinaryGraph needs supermodular potentials, but {bad.size} of {problem.merged.n_edges} edges have "
+                f"f00 + f11 < f01 + f10 (first: the edge between sites {i} and {j}). Keep the edge weights of one "
+                "sign, or use Tree, which accepts any."
+            )
+        return problem
+
+
+def _not_supermodular(f: Potentials) -> np.ndarray:
+    if f.pairwise is None or f.n_edges == 0:
+        return np.empty(0, dtype=np.intp)
+    t = f.pairwise.reshape(-1, 4)
+    coupling = (t[:, 0] - t[:, 1]) + (t[:, 3] - t[:, 2])
+    if (coupling >= 0).all():
+        return np.empty(0, dtype=np.intp)
+    # A table computed as a sum may miss zero by rounding; that much is taken for zero.
+    bad = np.flatnonzero(coupling < -1e-12 * np.abs(t).max(axis=1))
+    return np.arange(f.n_edges) if f.is_shared and bad.size else bad

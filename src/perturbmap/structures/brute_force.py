@@ -1,0 +1,92 @@
+"""Enumeration: the executable definition of all the other structures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.structures.base import ExactStructure, Infeasible, check_given
+
+
+@final
+@dataclass(frozen=True)
+class BruteForce(ExactStructure):
+    """Lists every labelling of every example. For tests and for a few sites.
+
+    ``allowed(y)`` may leave labellings out: ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. Ties go
+    to the first labelling in lexicographic order. ``max_labellings`` guards against a mistake.
+    """
+
+    allowed: Callable[[Labels], bool] | None = None
+    max_labellings: int = 2**20
+
+    def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """See `Structure.maximise`."""
+        copies = f.stack
+        labels = np.empty(copies.shape[:-1], dtype=np.int32)
+        values = np.empty((len(copies), len(f)))
+        for copy, n, sites, y, scores in self._examples(f, given):
+            best = int(np.argmax(scores))
+            labels[copy, sites] = y[best]
+            values[copy, n] = scores[best]
+        lead = f.unary.shape[:-2]
+        return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
+
+    def log_partition(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Floats, Moments]:
+        """See `ExactStructure.log_partition`."""
+        copies = f.stack
+        values = np.empty((len(copies), len(f)))
+        unary = np.zeros(copies.shape)
+        pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)
+        for copy, n, sites, y, scores in self._examples(f, given):
+            top = scores.max()
+            p = np.exp(scores - top)
+            values[copy, n] = top + np.log(p.sum())
+            p /= p.sum()
+            for k in range(f.n_labels):
+                unary[copy, sites, k] = p @ (y == k)
+            first = int(f.edge_offsets[n])
+            for e, (i, j) in enumerate(f[n].edges.tolist()):
+                if pairwise is not None:
+                    np.add.at(pairwise if f.is_shared else pairwise[first + e], (y[:, i], y[:, j]), p)
+        return values.reshape(*f.unary.shape[:-2], len(f)), Moments(unary.reshape(f.unary.shape), pairwise)
+
+    def _examples(
+        self, f: Potentials, given: ArrayLike | None
+    ) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
+        """(copy, example, its sites, all labellings, their scores)."""
+        known = check_given(f, given)
+        for n in range(len(f)):
+            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            one = f[n]
+            y = self._labellings(one, None if known is None else known[sites], n)
+            pairwise = np.zeros(len(y))
+            for table, (i, j) in zip(one.tables, one.edges, strict=True):
+                pairwise += table[y[:, i], y[:, j]]
+            for copy, unary in enumerate(one.stack):
+                yield copy, n, sites, y, unary[np.arange(one.n_sites), y].sum(axis=1) + pairwise
+
+    def _labellings(self, one: Potentials, given: Labels | None, n: int) -> Labels:
+        choices = [
+            [int(given[d])] if given is not None and given[d] >= 0 else list(range(one.n_labels))
+            for d in range(one.n_sites)
+        ]
+        count = float(np.prod([float(len(c)) for c in choices]))
+        if count > self.max_labellings:
+            raise ValueError(
+                f"BruteForce would list {count:.0g} labellings of example {n}; its limit is {self.max_labellings} "
+                "(max_labellings). Use Chain, Tree, BinaryGraph, Matching or FromSolver."
+            )
+        grids = np.meshgrid(*choices, indexing="ij") if choices else []
+        y = np.stack([g.ravel() for g in grids], axis=1) if choices else np.zeros((1, 0))
+        y = y.astype(np.int32)
+        if self.allowed is not None:
+            y = y[[bool(self.allowed(row)) for row in y]]
+            if not len(y):
+                raise Infeasible(f"allowed and given leave no labelling of example {n}.")
+        return y

@@ -1,0 +1,81 @@
+"""A user's own solver of the maximisation as a structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.structures.base import Infeasible, Structure, check_given
+
+
+@final
+@dataclass(frozen=True)
+class FromSolver(Structure):
+    """Any solver ``argmax(unary) -> labels`` of ``max_y sum_d unary[d, y_d] + g(y)``.
+
+    ``unary`` is one example's ``(n_sites, n_labels)`` array. What else the solver weighs or forbids is its
+    own affair: constraints need no word here, and a score of its own, ``g``, is told by ``score(labels)``, so
+    that values are known. Given labels and pins are asked for by masking: the other labels of the site are
+    made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
+    """
+
+    solver: Callable[[Floats], ArrayLike]
+    score: Callable[[Labels], float] | None = None
+
+    def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """See `Structure.maximise`."""
+        if f.n_edges:
+            raise ValueError(
+                "FromSolver takes unary potentials only: leave pairwise and edges out, and let the solver add "
+                "what it knows (tell it by score)."
+            )
+        known = check_given(f, given)
+        copies = f.stack
+        labels = np.empty(copies.shape[:-1], dtype=np.int32)
+        values = np.empty((len(copies), len(f)))
+        for n in range(len(f)):
+            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            for copy, unary in enumerate(copies[:, sites]):
+                labels[copy, sites], values[copy, n] = self._solve(
+                    unary, None if known is None else known[sites]
+                )
+        lead = f.unary.shape[:-2]
+        return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
+
+    def _solve(self, unary: Floats, given: Labels | None) -> tuple[Labels, float]:
+        if given is None or (given < 0).all():
+            y = self._call(unary)
+            return y, self._value(unary, y)
+        masked = (given >= 0)[:, None] & (np.arange(unary.shape[1]) != given[:, None])
+        penalty = 1.0 + float(np.ptp(unary, axis=1).sum())
+        # The scale of the solver's own score is unknown: ask again, louder, before taking no for an answer.
+        for loudness in (1.0, 1e3, 1e6):
+            y = self._call(np.where(masked, unary - loudness * penalty, unary))
+            if (y[given >= 0] == given[given >= 0]).all():
+                return y, self._value(unary, y)
+        raise Infeasible(
+            "solver returned no labelling with the given labels, although all others were made far worse: "
+            "it seems to forbid them."
+        )
+
+    def _call(self, unary: Floats) -> Labels:
+        # A copy: a solver that works in place must not touch the caller's potentials.
+        y = np.asarray(self.solver(unary.copy()))
+        n_sites, n_labels = unary.shape
+        if y.shape != (n_sites,) or not np.issubdtype(y.dtype, np.integer):
+            raise ValueError(
+                f"solver must return {n_sites} integer labels, one a site, but returned shape {y.shape} and dtype "
+                f"{y.dtype}."
+            )
+        if y.size and (y.min() < 0 or y.max() >= n_labels):
+            raise ValueError(f"solver must return labels 0..{n_labels - 1}, but returned {y.min()}..{y.max()}.")
+        return y.astype(np.int32)
+
+    def _value(self, unary: Floats, y: Labels) -> float:
+        value = float(unary[np.arange(len(y)), y].sum())
+        return value if self.score is None else value + float(self.score(y))

@@ -1,0 +1,51 @@
+"""Matchings: every site gets a label of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from perturbmap import _core
+from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.compiled import CompiledStructure, Kernels
+from perturbmap.structures.parallel_edges import ParallelEdges
+
+
+@final
+@dataclass(frozen=True)
+class Matching(CompiledStructure):
+    """Assignments of n sites to n of K >= n labels, no label twice; unary potentials only.
+
+    The assignment problem gives the maximiser, and its prices all pinned ones (``assignment.hpp``). Which of
+    several tied matchings is found is not specified, but it is always the same.
+    """
+
+    n_threads: int | None = None
+    kernels: ClassVar[Kernels] = Kernels(
+        _core.assignment_maximise, _core.assignment_pin, _core.assignment_moments
+    )
+
+    def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
+        """No edges, enough labels, no label given twice."""
+        if f.n_edges:
+            raise ValueError("Matching takes unary potentials only: leave pairwise and edges out.")
+        sizes = np.diff(f.site_offsets)
+        if sizes.size and sizes.max() > f.n_labels:
+            raise ValueError(
+                f"Matching needs at least as many labels as sites, but an example has {sizes.max()} sites and "
+                f"there are {f.n_labels} labels."
+            )
+        if given is not None:
+            example = np.repeat(np.arange(len(f)), sizes)
+            keys = (example * f.n_labels + given)[given >= 0]
+            used, counts = np.unique(keys, return_counts=True)
+            if (counts > 1).any():
+                n, label = divmod(int(used[counts > 1][0]), f.n_labels)
+                sites = np.flatnonzero((example == n) & (given == label)) - f.site_offsets[n]
+                raise ValueError(
+                    f"given contradicts itself: sites {sites.tolist()} of example {n} are all matched to label "
+                    f"{label}, which one site alone can have."
+                )
+        return ParallelEdges.keep(f)
