@@ -124,7 +124,7 @@ void Assignment::shortest_chains(std::size_t d) {
     }
 }
 
-void Assignment::pin(double* values, const double* weights, double* moments) {
+void Assignment::pin(double* values, AssignmentPins* pins) {
     best_unused_.assign(n_, -1);
     bool any_unused = false;
     for (const std::int32_t k : columns_) {
@@ -137,44 +137,61 @@ void Assignment::pin(double* values, const double* weights, double* moments) {
     }
     chain_sites_ = rows_;
     if (any_unused) chain_sites_.push_back(static_cast<std::int32_t>(n_));
+    auto owner = [&](std::size_t k) { return owner_[k] < 0 ? n_ : static_cast<std::size_t>(owner_[k]); };
+    if (pins) {
+        *pins = {n_, k_, labels_, owner_, {}, {}, {0}};
+        for (std::size_t k = 0; k < k_; ++k) pins->owner[k] = static_cast<std::int32_t>(owner(k));
+    }
 
     std::fill(values, values + n_ * k_, -infinity);
-    double free_weight = 0;
     for (std::size_t d = 0; d < n_; ++d) {
         const std::size_t label = static_cast<std::size_t>(labels_[d]);
         values[d * k_ + label] = value_;
-        if (weights) free_weight += weights[d * k_ + label];
-    }
-    for (const std::int32_t site : rows_) {
-        const std::size_t d = static_cast<std::size_t>(site), label = static_cast<std::size_t>(labels_[d]);
-        shortest_chains(d);
-        double total = 0;
-        mass_.assign(n_ + 1, 0.0);
-        auto owner = [&](std::size_t k) { return owner_[k] < 0 ? n_ : static_cast<std::size_t>(owner_[k]); };
-        for (const std::int32_t column : columns_) {
-            const std::size_t k = static_cast<std::size_t>(column);
-            if (k == label) continue;
-            values[d * k_ + k] = value_ - (reduced(d, k) + distance_[owner(k)]);
-            if (!weights || weights[d * k_ + k] == 0) continue;
-            const double weight = weights[d * k_ + k];
-            total += weight;
-            moments[d * k_ + k] += weight;
-            mass_[owner(k)] += weight;
+        order_.clear();
+        next_label_.assign(n_ + 1, -1);
+        if (std::binary_search(rows_.begin(), rows_.end(), static_cast<std::int32_t>(d))) {
+            shortest_chains(d);
+            for (const std::int32_t column : columns_) {
+                const std::size_t k = static_cast<std::size_t>(column);
+                if (k != label) values[d * k_ + k] = value_ - (reduced(d, k) + distance_[owner(k)]);
+            }
         }
-        if (!weights) continue;
+        if (!pins) continue;
+        pins->order.insert(pins->order.end(), order_.begin(), order_.end());
+        pins->order_begin.push_back(pins->order.size());
+        pins->next_label.insert(pins->next_label.end(), next_label_.begin(), next_label_.end());
+    }
+}
+
+void AssignmentPins::add_moments(const double* weights, double* moments) const {
+    const std::size_t n = n_sites, m = n_labels;
+    // A site that a pin does not move keeps its label: all weights there first, then the moves.
+    double everything = 0;
+    for (std::size_t i = 0; i < n * m; ++i) everything += weights[i];
+    for (std::size_t r = 0; r < n; ++r) moments[r * m + static_cast<std::size_t>(labels[r])] += everything;
+    std::vector<double> mass(n + 1);
+    auto move = [&](std::size_t r, std::size_t to, double weight) {
+        moments[r * m + to] += weight;
+        moments[r * m + static_cast<std::size_t>(labels[r])] -= weight;
+    };
+    for (std::size_t d = 0; d < n; ++d) {
+        const std::size_t label = static_cast<std::size_t>(labels[d]);
+        const std::int32_t* next_of = next_label.data() + d * (n + 1);
+        std::fill(mass.begin(), mass.end(), 0.0);
+        for (std::size_t k = 0; k < m; ++k) {
+            const double weight = weights[d * m + k];
+            if (k == label || weight == 0) continue;
+            move(d, k, weight);
+            mass[owner[k]] += weight;
+        }
         // The farthest site first: each hands its weight to the owner of the label it takes.
-        for (std::size_t i = order_.size(); i-- > 0;) {
-            const std::size_t r = static_cast<std::size_t>(order_[i]), next = static_cast<std::size_t>(next_label_[r]);
-            if (next != label) mass_[owner(next)] += mass_[r];
-            if (r == n_) continue;
-            moments[r * k_ + next] += mass_[r];
-            moments[r * k_ + static_cast<std::size_t>(labels_[r])] += total - mass_[r];
+        for (std::size_t i = order_begin[d + 1]; i-- > order_begin[d];) {
+            const std::size_t r = static_cast<std::size_t>(order[i]), next = static_cast<std::size_t>(next_of[r]);
+            if (mass[r] == 0) continue;
+            if (next != label) mass[owner[next]] += mass[r];
+            if (r != n) move(r, next, mass[r]);
         }
-        for (std::size_t r = 0; r < n_; ++r)  // given sites stay
-            if (r != d && next_label_[r] < 0) moments[r * k_ + static_cast<std::size_t>(labels_[r])] += total;
     }
-    if (weights && free_weight != 0)
-        for (std::size_t d = 0; d < n_; ++d) moments[d * k_ + static_cast<std::size_t>(labels_[d])] += free_weight;
 }
 
 }  // namespace perturbmap

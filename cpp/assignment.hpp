@@ -20,6 +20,18 @@
 
 namespace perturbmap {
 
+// The pinned maximisers, as the chains of label changes that each pin sets off.
+struct AssignmentPins {
+    std::size_t n_sites, n_labels;
+    std::vector<std::int32_t> labels, owner;  // of the free maximiser; owner of an unused label: n_sites
+    std::vector<std::int32_t> order;          // for every site d, the others by the length of their chain ...
+    std::vector<std::int32_t> next_label;     // ... and the label each then takes; n_sites + 1 a site d
+    std::vector<std::size_t> order_begin;
+
+    // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `moments`.
+    void add_moments(const double* weights, double* moments) const;
+};
+
 class Assignment {
    public:
     // `given` (or null): a label or -1 a site; the given labels are distinct.
@@ -28,9 +40,9 @@ class Assignment {
     double value() const { return value_; }
     const std::vector<std::int32_t>& labels() const { return labels_; }
 
-    // Pinned values (n_sites, n_labels) after solve(); -inf where a given label forbids the pin. With
-    // `weights`, the weighted indicators of the pinned maximisers are added to `moments`.
-    void pin(double* values, const double* weights, double* moments);
+    // Pinned values (n_sites, n_labels) after solve(); -inf where a given label forbids the pin. The
+    // maximisers go to `pins`, if it is not null.
+    void pin(double* values, AssignmentPins* pins);
 
    private:
     double reduced(std::size_t row, std::size_t column) const;
@@ -48,7 +60,6 @@ class Assignment {
     std::vector<std::uint8_t> done_;
     std::vector<std::int32_t> best_unused_;              // for each site, the unused label it likes best
     std::vector<std::int32_t> chain_sites_;              // rows_, and n_ if there are unused labels
-    std::vector<double> mass_;
 };
 
 }  // namespace perturbmap

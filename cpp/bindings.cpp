@@ -1,5 +1,6 @@
 // Python bindings: shapes are checked here, the GIL is released, and the (example, copy) pairs of a batch
-// are shared out to threads. Each call owns its work space; nothing outlives it.
+// are shared out to threads. Each call owns its work space; only the maximisers of pins, where they are asked
+// for, outlive it, in an object that nothing changes.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -92,62 +93,75 @@ void maximise(const PythonBatch& python, Output<std::int32_t> labels, Output<dou
     });
 }
 
+// The maximisers of all pins of all copies of a batch; immutable.
 template <class Solver>
-void pin(const PythonBatch& python, std::optional<Input<std::uint8_t>> pins, Output<std::int32_t> labels, Output<double> values,
-         int n_threads) {
+struct PinnedBatch {
+    std::vector<typename Solver::Pins> pins;  // of each copy, one example after another
+};
+
+// Writes labels and pinned values; with `keep`, the maximisers are returned, to take moments of.
+template <class Solver>
+std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<Input<std::uint8_t>> mask,
+                                       Output<std::int32_t> labels, Output<double> values, bool keep, int n_threads) {
     const Batch& batch = python.view;
     require_shape(labels, {batch.n_copies, batch.n_sites}, "labels has the wrong shape");
     require_shape(values, {batch.n_copies, batch.n_sites, batch.n_labels}, "values has the wrong shape");
-    if (pins) require_shape(*pins, {batch.n_sites, batch.n_labels}, "pins has the wrong shape");
+    if (mask) require_shape(*mask, {batch.n_sites, batch.n_labels}, "pins has the wrong shape");
+    PinnedBatch<Solver> kept;
+    if (keep) kept.pins.resize(batch.n_examples * batch.n_copies);
     for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
         const std::size_t first = batch.first_site(example);
-        solver.pin(batch.unary_of(copy, example), pins ? pins->data() + first * batch.n_labels : nullptr,
+        solver.pin(batch.unary_of(copy, example), mask ? mask->data() + first * batch.n_labels : nullptr,
                    labels.data() + copy * batch.n_sites + first,
                    values.data() + (copy * batch.n_sites + first) * batch.n_labels);
+        if (keep) kept.pins[example * batch.n_copies + copy] = solver.pins();
     });
+    if (!keep) return std::nullopt;
+    return kept;
 }
 
 // The copies of an example share its tables, so their moments are summed: one task an example. Where all
 // examples share one table, each gets its own row of `table_moments`, to be summed by the caller.
-template <class Solver, class Add>
-void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads, Add add) {
+template <class Workspace, class Add>
+void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads,
+            double nanoseconds, Add add) {
     const Batch& batch = python.view;
-    const std::size_t k = batch.n_labels;
+    const std::size_t k = batch.n_labels, n_edges = static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]);
     require_shape(unary_moments, {batch.n_copies, batch.n_sites, k}, "unary_moments has the wrong shape");
-    require_shape(table_moments, {python.shared ? batch.n_examples : static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]), k, k},
-                  "table_moments has the wrong shape");
-    parallel_for<Solver>(batch.n_examples, n_threads, Solver::work(batch) * static_cast<double>(batch.n_copies),
-                         [&](Solver& solver, std::size_t example) {
-                             solver.load(batch, example);
-                             double* tables = table_moments.data() + (python.shared ? example : batch.first_edge(example)) * k * k;
-                             for (std::size_t copy = 0; copy < batch.n_copies; ++copy)
-                                 add(solver, copy, example,
-                                     unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k, tables,
-                                     python.shared ? 0 : k * k);
-                         });
+    require_shape(table_moments, {python.shared ? batch.n_examples : n_edges, k, k}, "table_moments has the wrong shape");
+    parallel_for<Workspace>(batch.n_examples, n_threads, nanoseconds, [&](Workspace& workspace, std::size_t example) {
+        double* tables = table_moments.data() + (python.shared ? example : batch.first_edge(example)) * k * k;
+        for (std::size_t copy = 0; copy < batch.n_copies; ++copy)
+            add(workspace, copy, example, unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k,
+                tables, python.shared ? 0 : k * k);
+    });
 }
 
 template <class Solver>
-void moments(const PythonBatch& python, Input<double> weights, Output<double> unary_moments, Output<double> table_moments,
-             int n_threads) {
+void moments(const PythonBatch& python, const PinnedBatch<Solver>& pinned, Input<double> weights,
+             Output<double> unary_moments, Output<double> table_moments, int n_threads) {
     const Batch& batch = python.view;
+    require(pinned.pins.size() == batch.n_examples * batch.n_copies, "pinned belongs to another batch");
     require_shape(weights, {batch.n_copies, batch.n_sites, batch.n_labels}, "weights has the wrong shape");
-    add_up<Solver>(python, unary_moments, table_moments, n_threads,
-                   [&](Solver& solver, std::size_t copy, std::size_t example, double* out, double* out_tables, std::size_t stride) {
-                       solver.add_moments(batch.unary_of(copy, example),
-                                          weights.data() + (copy * batch.n_sites + batch.first_site(example)) * batch.n_labels,
-                                          out, out_tables, stride);
-                   });
+    struct Nothing {};
+    add_up<Nothing>(python, unary_moments, table_moments, n_threads, 30.0 * static_cast<double>(weights.size()),
+                    [&](Nothing&, std::size_t copy, std::size_t example, double* out, double* tables, std::size_t stride) {
+                        Solver::add_moments(pinned.pins[example * batch.n_copies + copy], batch, example,
+                                            weights.data() + (copy * batch.n_sites + batch.first_site(example)) * batch.n_labels,
+                                            out, tables, stride);
+                    });
 }
 
 void sum_tree(const PythonBatch& python, Output<double> values, Output<double> unary_marginals, Output<double> table_marginals,
               int n_threads) {
     const Batch& batch = python.view;
     require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
-    add_up<TreeSolver>(python, unary_marginals, table_marginals, n_threads,
-                       [&](TreeSolver& solver, std::size_t copy, std::size_t example, double* out, double* out_tables, std::size_t stride) {
+    const double nanoseconds = 2 * TreeSolver::work(batch) * static_cast<double>(batch.n_copies);
+    add_up<TreeSolver>(python, unary_marginals, table_marginals, n_threads, nanoseconds,
+                       [&](TreeSolver& solver, std::size_t copy, std::size_t example, double* out, double* tables, std::size_t stride) {
+                           if (copy == 0) solver.load(batch, example);
                            values.data()[copy * batch.n_examples + example] =
-                               solver.sum(batch.unary_of(copy, example), out, out_tables, stride);
+                               solver.sum(batch.unary_of(copy, example), out, tables, stride);
                        });
 }
 
@@ -177,6 +191,9 @@ NB_MODULE(_core, module) {
     nb::class_<PythonBatch>(module, "Batch")
         .def(nb::init<Input<double>, Input<std::int32_t>, Input<double>, bool, Input<std::int64_t>, Input<std::int64_t>,
                       std::optional<Input<std::int32_t>>>());
+    nb::class_<PinnedBatch<GraphSolver>>(module, "GraphPins");
+    nb::class_<PinnedBatch<TreeSolver>>(module, "TreePins");
+    nb::class_<PinnedBatch<AssignmentSolver>>(module, "AssignmentPins");
     module.def("gumbel", &gumbel, release());
     module.def("graph_maximise", &maximise<GraphSolver>, release());
     module.def("graph_pin", &pin<GraphSolver>, release());

@@ -6,15 +6,14 @@
 namespace perturbmap {
 
 void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
-                        Tables tables, const std::int32_t* given) {
+                        Tables tables, const std::int32_t* given, bool solve_again) {
     const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
     nodes_.resize(n);
     tree_.resize(n);
     shift_.assign(n, 0.0);
     first_.assign(n + 1, 0);
     arcs_.resize(2 * m);
-    arc_of_edge_.resize(m);
-    half_coupling_.resize(m);
+    edge_of_arc_.resize(2 * m);
 
     for (std::size_t k = 0; k < 2 * m; ++k) ++first_[static_cast<std::size_t>(edges[k] - first_site) + 1];
     for (std::size_t i = 0; i < n; ++i) first_[i + 1] += first_[i];
@@ -22,7 +21,7 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
     for (std::size_t e = 0; e < m; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
         const std::int32_t a = first_[i]++, b = first_[j]++;
-        arc_of_edge_[e] = a;
+        edge_of_arc_[a] = edge_of_arc_[b] = static_cast<std::int32_t>(e);
 
         // T(y_i, y_j) = const + (T10 - T00 + h) y_i + (T01 - T00 + h) y_j - h [y_i != y_j]
         const double* t = tables[e];
@@ -40,7 +39,11 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
     for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
     first_[0] = 0;
     merge_parallel_arcs();
-    for (std::size_t e = 0; e < m; ++e) half_coupling_[e] = arcs_[arc_of_edge_[e]].capacity;
+    initial_.clear();
+    if (solve_again) {
+        initial_.reserve(arcs_.size());
+        for (const Arc& arc : arcs_) initial_.push_back(arc.capacity);
+    }
     // A given site stands alone; an infinite excess keeps it on its side whatever its unary potentials.
     if (given)
         for (std::size_t i = 0; i < n; ++i)
@@ -68,16 +71,16 @@ void MaxFlow::merge_parallel_arcs() {
 void MaxFlow::solve(const double* unary) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
         nodes_[i].excess = (unary[2 * i + 1] - unary[2 * i]) + shift_[i];
-    for (std::size_t e = 0; e < arc_of_edge_.size(); ++e) {
-        Arc& arc = arcs_[arc_of_edge_[e]];
-        arc.capacity = arcs_[arc.sister].capacity = half_coupling_[e];
-    }
+    for (std::size_t a = 0; a < initial_.size(); ++a) arcs_[a].capacity = initial_[a];
     push_between_neighbours();
     grow_trees();
 }
 
 void MaxFlow::reverse() {
-    for (const std::int32_t a : arc_of_edge_) std::swap(arcs_[a].capacity, arcs_[arcs_[a].sister].capacity);
+    for (std::size_t a = 0; a < arcs_.size(); ++a) {
+        Arc& sister = arcs_[arcs_[a].sister];
+        if (a < static_cast<std::size_t>(arcs_[a].sister)) std::swap(arcs_[a].capacity, sister.capacity);
+    }
 }
 
 // Paths of one edge need no search, and at weak coupling they carry most of the flow.
@@ -123,14 +126,14 @@ void MaxFlow::grow_trees() {
         node.parent = node.excess != 0 ? terminal : none;
         tree_[i] = node.excess > 0 ? source_tree : node.excess < 0 ? sink_tree : no_tree;
     }
-    // A root needs to be scanned only if an open arc leads from it to another tree or to no tree.
+    // No open arc leads from excess to deficit now, so the trees begin to grow where they can reach a site
+    // that is in neither.
     for (std::int32_t i = 0; i < n; ++i) {
-        if (tree_[i] == no_tree) continue;
-        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a)
-            if (tree_[arcs_[a].head] != tree_[i] && may_support(tree_[i], arcs_[arcs_[a].sister])) {
-                activate(i);
-                break;
-            }
+        if (tree_[i] != no_tree) continue;
+        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
+            const std::int32_t j = arcs_[a].head;
+            if (tree_[j] != no_tree && may_support(tree_[j], arcs_[a])) activate(j);
+        }
     }
     while (active_front_ != none) {
         const std::int32_t i = active_front_, next = nodes_[i].next_active;

@@ -10,7 +10,7 @@
 // At the end. The source tree is the set of sites reachable from the source: the least maximiser, that
 //             is, among tied maximisers the one with the fewest ones.
 // Cost.       O(augmentations * n) in the worst case, near linear on planar graphs in practice.
-// Memory.     16 bytes an arc (two arcs an edge), 33 bytes a site, 8 bytes an edge.
+// Memory.     40 bytes an edge (two arcs), 37 bytes a site; 16 bytes an edge more to solve again.
 // Reference.  Boykov and Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for
 //             energy minimization in vision, PAMI 2004, section 3.
 #pragma once
@@ -38,11 +38,12 @@ class MaxFlow {
    public:
     // Stores the graph and the pairwise tables (row = label of edges[e][0]). `edges` holds site numbers
     // of a batch, of which `first_site` is this example's first. `given` (or null) holds a label or -1
-    // a site: given sites are folded into their neighbours, and their edges get no capacity.
+    // a site: given sites are folded into their neighbours, and their edges get no capacity. Only with
+    // `solve_again` are the capacities kept for more than one call of solve().
     void set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
-                   Tables tables, const std::int32_t* given);
+                   Tables tables, const std::int32_t* given, bool solve_again);
 
-    // Maximises for one (n_sites, 2) array of unary potentials; may be called again and again.
+    // Maximises for one (n_sites, 2) array of unary potentials.
     void solve(const double* unary);
 
     int n_sites() const { return static_cast<int>(nodes_.size()); }
@@ -51,7 +52,7 @@ class MaxFlow {
     // The residual graph: the arcs of a site are arcs()[first_arcs()[site]], ... up to the next site's.
     Arc* arcs() { return arcs_.data(); }
     const std::int32_t* first_arcs() const { return first_.data(); }
-    int arc_of_edge(int edge) const { return arc_of_edge_[edge]; }  // from edges[e][0] to edges[e][1]
+    std::int32_t edge_of_arc(std::int32_t arc) const { return edge_of_arc_[arc]; }
     // Swaps the residual capacities of the two arcs of every edge.
     void reverse();
 
@@ -84,8 +85,8 @@ class MaxFlow {
     std::vector<std::uint8_t> tree_;
     std::vector<std::int32_t> first_;         // arcs of a site: [first_[site], first_[site + 1])
     std::vector<Arc> arcs_;
-    std::vector<std::int32_t> arc_of_edge_;   // the arc from edges[e][0] to edges[e][1]
-    std::vector<double> half_coupling_;       // initial capacity of both arcs of an edge
+    std::vector<std::int32_t> edge_of_arc_;
+    std::vector<double> initial_;             // capacities to begin with, if wanted again
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
     std::vector<std::int32_t> orphans_;
     std::int32_t active_front_ = none, active_back_ = none, time_ = 0;

@@ -334,49 +334,56 @@ void PinnedCuts::restore() {
     for (std::size_t k = changes_.size(); k-- > 0;) *changes_[k].where = changes_[k].before;
 }
 
-void PinnedCuts::add_moments(const MaxFlow& flow, std::int32_t first_site, const std::int32_t* edges,
-                             std::size_t n_edges, const double* weights, double* unary, double* pairwise,
-                             std::size_t stride) {
-    const std::size_t n = static_cast<std::size_t>(flow.n_sites());
-    double total = 0;
-    set_weight_.assign(n_sets(), 0.0);
-    for (std::size_t d = 0; d < n; ++d) {
-        const double flipping = weights[2 * d + (flow.label(static_cast<int>(d)) ? 0 : 1)];
-        total += weights[2 * d] + weights[2 * d + 1];
-        if (flipping != 0) set_weight_[set_of_[d]] += flipping;
-    }
-    // site_weight_[x]: weight of the pins that flip x. For an edge, what flips both of its ends together is
-    // wanted besides: found by going through the sets of more than one site.
-    site_weight_.assign(n, 0.0);
-    set_mark_.assign(n, -1);
-    both_.assign(2 * n_edges, 0.0);
+CutPins PinnedCuts::pins(const MaxFlow& flow) const {
+    CutPins out;
+    const std::size_t n = nodes_.size();
+    out.free.resize(n);
+    for (std::size_t i = 0; i < n; ++i) out.free[i] = static_cast<std::uint8_t>(flow.label(static_cast<int>(i)));
+    out.set_of = set_of_;
+    out.set_begin = set_begin_;
+    out.members = members_;
+    out.inner_begin.assign(1, 0);
+    std::vector<std::int32_t> mark(n, -1);
     for (std::size_t s = 0; s < n_sets(); ++s) {
-        const double weight = set_weight_[s];
-        if (weight == 0) continue;
         const std::size_t begin = set_begin_[s], end = set_begin_[s + 1];
-        for (std::size_t i = begin; i < end; ++i) {
-            site_weight_[members_[i]] += weight;
-            set_mark_[members_[i]] = static_cast<std::int32_t>(s);
+        if (end - begin > 1) {
+            for (std::size_t i = begin; i < end; ++i) mark[members_[i]] = static_cast<std::int32_t>(s);
+            for (std::size_t i = begin; i < end; ++i) {
+                const std::int32_t x = members_[i];
+                for (std::int32_t a = first_[x]; a < first_[x + 1]; ++a)
+                    if (arcs_[a].head > x && mark[arcs_[a].head] == static_cast<std::int32_t>(s))
+                        out.inner_edges.push_back(flow.edge_of_arc(a));
+            }
         }
-        if (end - begin == 1) continue;
-        for (std::size_t i = begin; i < end; ++i) {
-            const std::int32_t x = members_[i];
-            for (std::int32_t a = first_[x]; a < first_[x + 1]; ++a)
-                if (arcs_[a].head > x && set_mark_[arcs_[a].head] == static_cast<std::int32_t>(s))
-                    both_[a] += weight;
-        }
+        out.inner_begin.push_back(out.inner_edges.size());
+    }
+    return out;
+}
+
+void CutPins::add_moments(std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
+                          const double* weights, double* unary, double* pairwise, std::size_t stride) const {
+    const std::size_t n = free.size(), n_sets = set_begin.size() - 1;
+    double total = 0;
+    std::vector<double> set_weight(n_sets, 0.0);
+    for (std::size_t d = 0; d < n; ++d) {
+        total += weights[2 * d] + weights[2 * d + 1];
+        if (set_of[d] >= 0) set_weight[set_of[d]] += weights[2 * d + 1 - free[d]];
+    }
+    // The weight of the pins that flip a site, and of those that flip both ends of an edge.
+    std::vector<double> site_weight(n, 0.0), edge_weight(n_edges, 0.0);
+    for (std::size_t s = 0; s < n_sets; ++s) {
+        if (set_weight[s] == 0) continue;
+        for (std::size_t i = set_begin[s]; i < set_begin[s + 1]; ++i) site_weight[members[i]] += set_weight[s];
+        for (std::size_t i = inner_begin[s]; i < inner_begin[s + 1]; ++i) edge_weight[inner_edges[i]] += set_weight[s];
     }
     for (std::size_t x = 0; x < n; ++x) {
-        const int label = flow.label(static_cast<int>(x));
-        unary[2 * x + label] += total - site_weight_[x];
-        unary[2 * x + 1 - label] += site_weight_[x];
+        unary[2 * x + free[x]] += total - site_weight[x];
+        unary[2 * x + 1 - free[x]] += site_weight[x];
     }
     for (std::size_t e = 0; e < n_edges; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
-        const int a = flow.label(i), b = flow.label(j);
-        const std::int32_t arc = flow.arc_of_edge(static_cast<int>(e));
-        const double both = both_[arc] + both_[arcs_[arc].sister];
-        const double only_i = site_weight_[i] - both, only_j = site_weight_[j] - both;
+        const int a = free[i], b = free[j];
+        const double both = edge_weight[e], only_i = site_weight[i] - both, only_j = site_weight[j] - both;
         double* out = pairwise + e * stride;
         out[2 * a + b] += total - only_i - only_j - both;
         out[2 * (1 - a) + b] += only_i;

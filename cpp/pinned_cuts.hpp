@@ -34,6 +34,21 @@
 
 namespace perturbmap {
 
+// The pinned maximisers as the sets of sites that flip with each site; equal sets are stored once.
+struct CutPins {
+    std::vector<std::uint8_t> free;          // labels of the free maximiser
+    std::vector<std::int32_t> set_of;        // the set of each settled site; -1 for the others
+    std::vector<std::size_t> set_begin;      // set s is members[set_begin[s]], ... up to the next
+    std::vector<std::int32_t> members;
+    std::vector<std::size_t> inner_begin;    // the edges with both ends in set s, in the same way
+    std::vector<std::int32_t> inner_edges;
+
+    // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary` (n_sites, 2) and to
+    // the tables of `pairwise` (row = label of edges[e][0]).
+    void add_moments(std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges, const double* weights,
+                     double* unary, double* pairwise, std::size_t stride) const;
+};
+
 class PinnedCuts {
    public:
     // Settles every wanted site (all where `wanted` is null) of the solved flow. `given` as in MaxFlow:
@@ -44,17 +59,8 @@ class PinnedCuts {
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.
     double gap(int site) const { return gap_[site]; }
 
-    // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary` (n_sites, 2) and
-    // to the tables of `pairwise` (row = label of edges[e][0]). Sites with weight on their other label must
-    // have been settled.
-    void add_moments(const MaxFlow& flow, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
-                     const double* weights, double* unary, double* pairwise, std::size_t stride);
-
-    // Which set of sites flips with a settled site: pins with the same set share its number. -1: none.
-    std::int32_t set_of(int site) const { return set_of_[site]; }
-    std::size_t n_sets() const { return set_begin_.size() - 1; }
-    const std::int32_t* set_begin(std::int32_t set) const { return members_.data() + set_begin_[set]; }
-    const std::int32_t* set_end(std::int32_t set) const { return members_.data() + set_begin_[set + 1]; }
+    // The maximisers of the settled pins.
+    CutPins pins(const MaxFlow& flow) const;
 
    private:
     static constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -122,9 +128,7 @@ class PinnedCuts {
     std::vector<double> gap_;
     std::vector<std::int32_t> set_of_, members_;
     std::vector<std::size_t> set_begin_;
-    std::vector<double> set_weight_, site_weight_;     // of the moments: by set, and by the sites in them
-    std::vector<double> both_;                         // ... and by the edges with both ends in them
-    std::vector<std::int32_t> set_mark_;
+    std::size_t n_sets() const { return set_begin_.size() - 1; }
 };
 
 }  // namespace perturbmap

@@ -4,7 +4,8 @@
 //   maximise(unary, labels)                  the maximum; its labels are written
 //   pin(unary, pins, labels, values)         also the pinned values (n_sites, n_labels); those that `pins`
 //                                            (a mask of the same shape, or null) leaves out may be NaN
-//   add_moments(unary, weights, out, tables) adds the weighted indicators of the pinned maximisers
+//   pins()                                   the maximisers of these pins, as a `Pins` that stands alone
+//   add_moments(pins, batch, example, ...)   adds the weighted indicators of those maximisers
 //   work(batch)                              nanoseconds for one pin() of one copy of the batch, roughly
 #pragma once
 
@@ -28,7 +29,7 @@ class GraphSolver {
         example_ = example;
         flow_.set_graph(static_cast<int>(batch.sites(example)), static_cast<std::int32_t>(batch.first_site(example)),
                         batch.edges_of(example), static_cast<int>(batch.n_edges(example)), batch.tables_of(example),
-                        batch.given_of(example));
+                        batch.given_of(example), batch.n_copies > 1);
     }
 
     double maximise(const double* unary, std::int32_t* labels) {
@@ -52,15 +53,12 @@ class GraphSolver {
         return top;
     }
 
-    void add_moments(const double* unary, const double* weights, double* out, double* tables, std::size_t stride) {
-        flow_.solve(unary);
-        const std::size_t n = static_cast<std::size_t>(flow_.n_sites());
-        wanted_.resize(n);
-        for (std::size_t d = 0; d < n; ++d)
-            wanted_[d] = weights[2 * d + static_cast<std::size_t>(1 - flow_.label(static_cast<int>(d)))] != 0;
-        cuts_.run(flow_, wanted_.data(), batch_->given_of(example_));
-        cuts_.add_moments(flow_, static_cast<std::int32_t>(batch_->first_site(example_)), batch_->edges_of(example_),
-                          batch_->n_edges(example_), weights, out, tables, stride);
+    using Pins = CutPins;
+    Pins pins() const { return cuts_.pins(flow_); }
+    static void add_moments(const Pins& pins, const Batch& batch, std::size_t example, const double* weights, double* out,
+                            double* tables, std::size_t stride) {
+        pins.add_moments(static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
+                         batch.n_edges(example), weights, out, tables, stride);
     }
 
     static double work(const Batch& batch) { return 1000.0 * static_cast<double>(batch.n_sites); }
@@ -76,24 +74,29 @@ class GraphSolver {
 class TreeSolver {
    public:
     void load(const Batch& batch, std::size_t example) {
-        n_sites_ = batch.sites(example);
-        n_labels_ = batch.n_labels;
-        if (!dp_.set_forest(n_sites_, static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
-                            batch.n_edges(example), n_labels_, batch.tables_of(example), batch.given_of(example)))
+        batch_ = &batch;
+        example_ = example;
+        if (!dp_.set_forest(batch.sites(example), static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
+                            batch.n_edges(example), batch.n_labels, batch.tables_of(example), batch.given_of(example)))
             throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");
     }
 
-    double maximise(const double* unary, std::int32_t* labels) { return dp_.maximise(unary, labels); }
-
-    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
-        return dp_.pin(unary, labels, values);
+    double maximise(const double* unary, std::int32_t* labels) {
+        dp_.maximise(unary, labels);
+        return batch_->score(unary, example_, labels);
     }
 
-    void add_moments(const double* unary, const double* weights, double* out, double* tables, std::size_t stride) {
-        labels_.resize(n_sites_);
-        values_.resize(n_sites_ * n_labels_);
-        dp_.pin(unary, labels_.data(), values_.data());
-        dp_.add_moments(weights, out, tables, stride);
+    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
+        const double top = maximise(unary, labels);
+        dp_.pin(labels, top, values);
+        return top;
+    }
+
+    using Pins = TreePins;
+    Pins pins() const { return dp_.pins(); }
+    static void add_moments(const Pins& pins, const Batch&, std::size_t, const double* weights, double* out, double* tables,
+                            std::size_t stride) {
+        pins.add_moments(weights, out, tables, stride);
     }
 
     double sum(const double* unary, double* marginals, double* tables, std::size_t stride) {
@@ -105,10 +108,9 @@ class TreeSolver {
     }
 
    private:
-    std::size_t n_sites_ = 0, n_labels_ = 0;
+    const Batch* batch_ = nullptr;
+    std::size_t example_ = 0;
     TreeDP dp_;
-    std::vector<std::int32_t> labels_;
-    std::vector<double> values_;
 };
 
 class AssignmentSolver {
@@ -126,14 +128,15 @@ class AssignmentSolver {
 
     double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
         const double top = maximise(unary, labels);
-        assignment_.pin(values, nullptr, nullptr);
+        assignment_.pin(values, &pins_);
         return top;
     }
 
-    void add_moments(const double* unary, const double* weights, double* out, double*, std::size_t) {
-        assignment_.solve(unary, batch_->sites(example_), batch_->n_labels, batch_->given_of(example_));
-        values_.resize(batch_->sites(example_) * batch_->n_labels);
-        assignment_.pin(values_.data(), weights, out);
+    using Pins = AssignmentPins;
+    Pins pins() const { return pins_; }
+    static void add_moments(const Pins& pins, const Batch&, std::size_t, const double* weights, double* out, double*,
+                            std::size_t) {
+        pins.add_moments(weights, out);
     }
 
     static double work(const Batch& batch) {
@@ -145,7 +148,7 @@ class AssignmentSolver {
     const Batch* batch_ = nullptr;
     std::size_t example_ = 0;
     Assignment assignment_;
-    std::vector<double> values_;
+    AssignmentPins pins_;
 };
 
 }  // namespace perturbmap

@@ -51,6 +51,12 @@ void transpose(std::size_t k, const double* table, double* out) {
         for (std::size_t j = 0; j < k; ++j) out[j * k + i] = table[i * k + j];
 }
 
+// Only differences of a message matter; with the maximum at zero, small ones survive beside large terms.
+void normalise(std::size_t k, double* message) {
+    const double top = *std::max_element(message, message + k);
+    for (std::size_t i = 0; i < k; ++i) message[i] -= top;
+}
+
 std::size_t first_maximum(std::size_t k, const double* x) {
     return static_cast<std::size_t>(std::max_element(x, x + k) - x);
 }
@@ -80,35 +86,36 @@ bool TreeDP::set_forest(std::size_t n_sites, std::int32_t first_site, const std:
         for (std::size_t side = 0; side < 2; ++side)
             adjacency_[position_[edges[2 * e + side] - first_site]++] = static_cast<std::int32_t>(2 * e + side);
 
-    order_.clear();
-    order_.reserve(n_);
+    // A new one each time: pins of the forest before may still hold theirs.
+    order_ = std::make_shared<std::vector<Site>>();
+    std::vector<Site>& order = *order_;
+    order.reserve(n_);
     roots_.clear();
     position_.assign(n_, -1);
     for (std::size_t root = 0; root < n_; ++root) {
         if (position_[root] >= 0) continue;
-        roots_.push_back(order_.size());
-        position_[root] = static_cast<std::int32_t>(order_.size());
-        order_.push_back({static_cast<std::int32_t>(root), -1, -1, false, 0, 0});
-        for (std::size_t p = order_.size() - 1; p < order_.size(); ++p) {
-            const std::int32_t site = order_[p].site;
-            order_[p].first_child = static_cast<std::int32_t>(order_.size());
+        roots_.push_back(order.size());
+        position_[root] = static_cast<std::int32_t>(order.size());
+        order.push_back({static_cast<std::int32_t>(root), -1, -1, false, 0, 0});
+        for (std::size_t p = order.size() - 1; p < order.size(); ++p) {
+            const std::int32_t site = order[p].site;
+            order[p].first_child = static_cast<std::int32_t>(order.size());
             for (std::int32_t h = adjacency_first_[site]; h < adjacency_first_[site + 1]; ++h) {
                 const std::int32_t edge = adjacency_[h] / 2, side = adjacency_[h] % 2;
-                if (edge == order_[p].edge) continue;
+                if (edge == order[p].edge) continue;
                 const std::int32_t other = edges[2 * edge + 1 - side] - first_site;
                 if (position_[other] >= 0) return false;
-                position_[other] = static_cast<std::int32_t>(order_.size());
-                order_.push_back({other, static_cast<std::int32_t>(p), edge, side == 1, 0, 0});
+                position_[other] = static_cast<std::int32_t>(order.size());
+                order.push_back({other, static_cast<std::int32_t>(p), edge, side == 1, 0, 0});
             }
-            order_[p].end_child = static_cast<std::int32_t>(order_.size());
+            order[p].end_child = static_cast<std::int32_t>(order.size());
         }
     }
 
-    for (auto* array : {&unary_, &up_, &message_, &down_, &outside_, &mass_, &from_child_}) array->resize(n_ * k_);
+    for (auto* array : {&unary_, &up_, &message_, &down_, &outside_}) array->resize(n_ * k_);
     for (auto* array : {&up_pointer_, &down_pointer_}) array->resize(n_ * k_);
     argument_.resize(k_);
     scaled_.resize(2 * k_);
-    root_value_.resize(roots_.size());
     free_.resize(n_);
     transposed_.resize(k_ * k_);
     if (tables_.stride == 0 && tables_.data && shared_table_ != tables_.data) {
@@ -131,7 +138,7 @@ const double* TreeDP::table(const Site& site, bool parent_is_row) {
 
 void TreeDP::load(const double* unary) {
     for (std::size_t p = 0; p < n_; ++p) {
-        const std::size_t site = static_cast<std::size_t>(order_[p].site);
+        const std::size_t site = static_cast<std::size_t>((*order_)[p].site);
         double* u = row(unary_, p);
         std::copy(unary + site * k_, unary + (site + 1) * k_, u);
         if (given_ && given_[site] >= 0)
@@ -143,41 +150,35 @@ void TreeDP::load(const double* unary) {
 void TreeDP::upward_max() {
     std::copy(unary_.begin(), unary_.end(), up_.begin());
     for (std::size_t p = n_; p-- > 0;) {
-        const Site& site = order_[p];
+        const Site& site = (*order_)[p];
         if (site.parent < 0) continue;
         double* message = row(message_, p);
         max_plus(k_, table(site, false), row(up_, p), message, argument_.data());
         std::copy(argument_.begin(), argument_.end(), row(up_pointer_, p));
+        normalise(k_, message);
         double* up = row(up_, static_cast<std::size_t>(site.parent));
         for (std::size_t k = 0; k < k_; ++k) up[k] += message[k];
-    }
-    for (std::size_t r = 0; r < roots_.size(); ++r) {
-        const double* up = row(up_, roots_[r]);
-        root_value_[r] = up[first_maximum(k_, up)];
     }
 }
 
 void TreeDP::backtrack(std::int32_t* labels) const {
     for (std::size_t p = 0; p < n_; ++p) {
-        const Site& site = order_[p];
+        const Site& site = (*order_)[p];
         labels[site.site] =
             site.parent < 0
                 ? static_cast<std::int32_t>(first_maximum(k_, up_.data() + p * k_))
-                : up_pointer_[p * k_ + static_cast<std::size_t>(labels[order_[static_cast<std::size_t>(site.parent)].site])];
+                : up_pointer_[p * k_ + static_cast<std::size_t>(labels[(*order_)[static_cast<std::size_t>(site.parent)].site])];
     }
 }
 
-double TreeDP::maximise(const double* unary, std::int32_t* labels) {
+void TreeDP::maximise(const double* unary, std::int32_t* labels) {
     load(unary);
     upward_max();
     backtrack(labels);
-    double total = 0;
-    for (const double value : root_value_) total += value;
-    return total;
 }
 
 void TreeDP::outside_of_children(std::size_t parent) {
-    const Site& site = order_[parent];
+    const Site& site = (*order_)[parent];
     const std::size_t first = static_cast<std::size_t>(site.first_child), n = static_cast<std::size_t>(site.end_child) - first;
     if (n == 0) return;
     const double *u = row(unary_, parent), *down = row(down_, parent);
@@ -195,94 +196,83 @@ void TreeDP::outside_of_children(std::size_t parent) {
     for (std::size_t i = 0; i < n * k_; ++i) out[i] += suffix_[i];
 }
 
-double TreeDP::pin(const double* unary, std::int32_t* labels, double* values) {
-    const double total = maximise(unary, labels);
-    for (std::size_t p = 0; p < n_; ++p) free_[p] = labels[order_[p].site];
-    // What the other trees add, again without a difference.
-    double before = 0, after = 0;
-    std::size_t end = n_;
-    for (std::size_t r = roots_.size(); r-- > 0;) {
-        std::fill(row(down_, roots_[r]), row(down_, roots_[r]) + k_, after);
-        after += root_value_[r];
-    }
-    for (std::size_t r = 0; r < roots_.size(); ++r) {
-        double* down = row(down_, roots_[r]);
-        for (std::size_t k = 0; k < k_; ++k) down[k] += before;
-        before += root_value_[r];
-        end = r + 1 < roots_.size() ? roots_[r + 1] : n_;
-        for (std::size_t p = roots_[r]; p < end; ++p) {
-            const Site& site = order_[p];
-            if (site.parent >= 0) {
-                max_plus(k_, table(site, true), row(outside_, p), row(down_, p), argument_.data());
-                std::copy(argument_.begin(), argument_.end(), row(down_pointer_, p));
-            }
-            outside_of_children(p);
-        }
-    }
+void TreeDP::pin(const std::int32_t* labels, double top, double* values) {
+    std::fill(down_.begin(), down_.end(), 0.0);
     for (std::size_t p = 0; p < n_; ++p) {
-        const double *up = row(up_, p), *down = row(down_, p);
-        double* out = values + static_cast<std::size_t>(order_[p].site) * k_;
+        const Site& site = (*order_)[p];
+        double *up = row(up_, p), *down = row(down_, p);
+        if (site.parent >= 0) {
+            max_plus(k_, table(site, true), row(outside_, p), down, argument_.data());
+            std::copy(argument_.begin(), argument_.end(), row(down_pointer_, p));
+            normalise(k_, down);
+        }
+        outside_of_children(p);
         // A pin that the free maximiser satisfies has its value exactly; no other has more.
-        for (std::size_t k = 0; k < k_; ++k) out[k] = std::min(up[k] + down[k], total);
-        out[free_[p]] = total;
+        const std::size_t label = static_cast<std::size_t>(free_[p] = labels[site.site]);
+        const double best = up[label] + down[label];
+        double* out = values + static_cast<std::size_t>(site.site) * k_;
+        for (std::size_t k = 0; k < k_; ++k) out[k] = top - std::max(0.0, best - (up[k] + down[k]));
+        out[label] = top;
     }
-    return total;
 }
 
-void TreeDP::add_moments(const double* weights, double* unary, double* pairwise, std::size_t stride) {
+void TreePins::add_moments(const double* weights, double* unary, double* pairwise, std::size_t stride) const {
+    const std::size_t n = order->size(), k_ = n_labels;
+    if (n == 0) return;
+    std::vector<double> mass(n * k_), from_child(n * k_, 0.0);
     // Pins that the free maximiser satisfies are moved to the first root: from there the pointers lead to
     // that very maximiser, ties or not.
     double satisfied = 0, total = 0;
-    for (std::size_t p = 0; p < n_; ++p) {
-        const double* w = weights + static_cast<std::size_t>(order_[p].site) * k_;
-        std::copy(w, w + k_, row(mass_, p));
-        satisfied += w[free_[p]];
+    std::size_t n_roots = 0;
+    for (std::size_t p = 0; p < n; ++p) {
+        const double* w = weights + static_cast<std::size_t>((*order)[p].site) * k_;
+        std::copy(w, w + k_, mass.begin() + static_cast<std::ptrdiff_t>(p * k_));
+        satisfied += w[free[p]];
         for (std::size_t k = 0; k < k_; ++k) total += w[k];
-        mass_[p * k_ + static_cast<std::size_t>(free_[p])] = 0;
+        mass[p * k_ + static_cast<std::size_t>(free[p])] = 0;
+        n_roots += (*order)[p].parent < 0;
     }
-    if (n_ == 0) return;
-    mass_[static_cast<std::size_t>(free_[0])] = satisfied;
+    mass[static_cast<std::size_t>(free[0])] = satisfied;
 
-    auto add_to_table = [&](const Site& site, std::size_t parent_label, std::size_t label, double mass) {
+    auto add_to_table = [&](const TreeSite& site, std::size_t parent_label, std::size_t label, double amount) {
         const std::size_t a = site.parent_is_second ? label : parent_label;
         const std::size_t b = site.parent_is_second ? parent_label : label;
-        pairwise[static_cast<std::size_t>(site.edge) * stride + a * k_ + b] += mass;
+        pairwise[static_cast<std::size_t>(site.edge) * stride + a * k_ + b] += amount;
     };
     // Upwards: the weight of the pins in the subtree of each site, by the site's label.
-    for (std::size_t p = n_; p-- > 0;) {
-        const Site& site = order_[p];
+    for (std::size_t p = n; p-- > 0;) {
+        const TreeSite& site = (*order)[p];
         if (site.parent < 0) continue;
-        double *mass = row(mass_, p), *sent = row(from_child_, p);
-        double* parent_mass = row(mass_, static_cast<std::size_t>(site.parent));
-        const std::int32_t* pointer = row(down_pointer_, p);
-        std::fill(sent, sent + k_, 0.0);
+        const double* here = mass.data() + p * k_;
+        double *sent = from_child.data() + p * k_, *above = mass.data() + static_cast<std::size_t>(site.parent) * k_;
+        const std::int32_t* pointer = down_pointer.data() + p * k_;
         for (std::size_t k = 0; k < k_; ++k) {
-            if (mass[k] == 0) continue;
-            sent[pointer[k]] += mass[k];
-            add_to_table(site, static_cast<std::size_t>(pointer[k]), k, mass[k]);
+            if (here[k] == 0) continue;
+            sent[pointer[k]] += here[k];
+            add_to_table(site, static_cast<std::size_t>(pointer[k]), k, here[k]);
         }
-        for (std::size_t k = 0; k < k_; ++k) parent_mass[k] += sent[k];
+        for (std::size_t k = 0; k < k_; ++k) above[k] += sent[k];
     }
     // Downwards: the weight of all other pins. Those of other trees leave this one at its free maximiser.
-    for (std::size_t p = 0; p < n_; ++p) {
-        const Site& site = order_[p];
-        double* mass = row(mass_, p);
+    for (std::size_t p = 0; p < n; ++p) {
+        const TreeSite& site = (*order)[p];
+        double* here = mass.data() + p * k_;
         if (site.parent < 0) {
-            double here = 0;
-            for (std::size_t k = 0; k < k_; ++k) here += mass[k];
-            mass[free_[p]] += roots_.size() > 1 ? total - here : 0.0;
+            double own = 0;
+            for (std::size_t k = 0; k < k_; ++k) own += here[k];
+            here[free[p]] += n_roots > 1 ? total - own : 0.0;
         } else {
-            const double *parent_mass = row(mass_, static_cast<std::size_t>(site.parent)), *sent = row(from_child_, p);
-            const std::int32_t* pointer = row(up_pointer_, p);
+            const double *above = mass.data() + static_cast<std::size_t>(site.parent) * k_, *sent = from_child.data() + p * k_;
+            const std::int32_t* pointer = up_pointer.data() + p * k_;
             for (std::size_t k = 0; k < k_; ++k) {
-                const double other = parent_mass[k] - sent[k];
+                const double other = above[k] - sent[k];
                 if (other == 0) continue;
-                mass[pointer[k]] += other;
+                here[pointer[k]] += other;
                 add_to_table(site, k, static_cast<std::size_t>(pointer[k]), other);
             }
         }
         double* out = unary + static_cast<std::size_t>(site.site) * k_;
-        for (std::size_t k = 0; k < k_; ++k) out[k] += mass[k];
+        for (std::size_t k = 0; k < k_; ++k) out[k] += here[k];
     }
 }
 
@@ -324,7 +314,7 @@ double TreeDP::sum(const double* unary, double* unary_marginals, double* pairwis
     load(unary);
     std::copy(unary_.begin(), unary_.end(), up_.begin());
     for (std::size_t p = n_; p-- > 0;) {
-        const Site& site = order_[p];
+        const Site& site = (*order_)[p];
         if (site.parent < 0) continue;
         log_sum_message(site, true, row(up_, p), row(message_, p));
         double *up = row(up_, static_cast<std::size_t>(site.parent)), *message = row(message_, p);
@@ -335,7 +325,7 @@ double TreeDP::sum(const double* unary, double* unary_marginals, double* pairwis
 
     std::fill(down_.begin(), down_.end(), 0.0);
     for (std::size_t p = 0; p < n_; ++p) {
-        const Site& site = order_[p];
+        const Site& site = (*order_)[p];
         double *up = row(up_, p), *down = row(down_, p);
         if (site.parent >= 0) {
             const double* outside = row(outside_, p);

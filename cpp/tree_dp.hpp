@@ -2,8 +2,9 @@
 //
 // Problem.  f(y) = sum_d u_d(y_d) + sum_{edges} T_e(y_i, y_j) over a forest; K labels a site.
 // Max.      Upward messages m_c(a) = max_b T(a, b) + up_c(b), with up_c = u_c + the messages of c's
-//           children, give the maximum. Downward messages, from a parent without the child's own part, give
-//           with them every pinned value B[d, k] = up_d(k) + down_d(k) + the maxima of the other trees.
+//           children, give the maximum. With the downward messages, from a parent without the child's own
+//           part, up_d(k) + down_d(k) is every pinned value B[d, k], up to a constant: messages are shifted
+//           to have their maximum at zero.
 // Moments.  The maximiser of pin (d, k) is read off the arg-max pointers, outwards from d. The weighted sum
 //           over all pins needs no maximiser listed: their weights are pushed along the pointers, upwards
 //           and then downwards, and meet at each site and edge.
@@ -14,11 +15,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "max_flow.hpp"
 
 namespace perturbmap {
+
+// One site of a rooted forest, in breadth-first order from the roots.
+struct TreeSite {
+    std::int32_t site;
+    std::int32_t parent;      // position in this order; -1 for a root
+    std::int32_t edge;        // to the parent
+    bool parent_is_second;    // the edge is stored as (child, parent)
+    std::int32_t first_child, end_child;
+};
+
+// The maximisers of all pins, as pointers.
+struct TreePins {
+    std::size_t n_labels;
+    std::shared_ptr<const std::vector<TreeSite>> order;
+    std::vector<std::int32_t> free;                  // labels of the free maximiser, in order
+    std::vector<std::int32_t> up_pointer;            // best label of the site for each label of its parent
+    std::vector<std::int32_t> down_pointer;          // best label of the parent for each label of the site
+
+    // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary` (n_sites, K) and to
+    // the tables of `pairwise` (row = label of edges[e][0]).
+    void add_moments(const double* weights, double* unary, double* pairwise, std::size_t stride) const;
+};
 
 class TreeDP {
    public:
@@ -26,27 +50,21 @@ class TreeDP {
     bool set_forest(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges,
                     std::size_t n_edges, std::size_t n_labels, Tables tables, const std::int32_t* given);
 
-    // The maximum; labels (n_sites) are written.
-    double maximise(const double* unary, std::int32_t* labels);
+    // Writes the labels (n_sites) of the maximum.
+    void maximise(const double* unary, std::int32_t* labels);
 
-    // The maximum, its labels, and the pinned values (n_sites, K); -inf where a given label forbids the pin.
-    double pin(const double* unary, std::int32_t* labels, double* values);
+    // After maximise(), whose labels have the score `top`: writes the pinned values (n_sites, K); -inf where a
+    // given label forbids the pin.
+    void pin(const std::int32_t* labels, double top, double* values);
 
-    // After pin(): adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary`
-    // (n_sites, K) and to the tables of `pairwise` (row = label of edges[e][0]).
-    void add_moments(const double* weights, double* unary, double* pairwise, std::size_t stride);
+    // After pin(): the maximisers.
+    TreePins pins() const { return {k_, order_, free_, up_pointer_, down_pointer_}; }
 
     // log sum_y exp f(y); the marginals are added to `unary` and `pairwise`.
     double sum(const double* unary, double* unary_marginals, double* pairwise_marginals, std::size_t stride);
 
    private:
-    struct Site {                 // in breadth-first order from the roots
-        std::int32_t site;
-        std::int32_t parent;      // position in this order; -1 for a root
-        std::int32_t edge;        // to the parent
-        bool parent_is_second;    // the edge is stored as (child, parent)
-        std::int32_t first_child, end_child;
-    };
+    using Site = TreeSite;
 
     void load(const double* unary);
     // The table of the edge above `site` with the parent's label as its row (or as its column).
@@ -65,7 +83,7 @@ class TreeDP {
     Tables tables_;
     const std::int32_t* given_ = nullptr;
     const double* shared_table_ = nullptr;              // the table that shared_transposed_ was made from
-    std::vector<Site> order_;
+    std::shared_ptr<std::vector<Site>> order_;
     std::vector<std::size_t> roots_;                    // positions
     std::vector<double> unary_, up_, message_, down_, outside_, suffix_;
     std::vector<std::int32_t> up_pointer_, down_pointer_;
@@ -73,8 +91,6 @@ class TreeDP {
     std::vector<double> exponentials_, shared_exponentials_, shared_exponentials_transposed_;
     double exponentials_range_ = 0, exponentials_shift_ = 0;
     std::vector<std::int64_t> argument_;
-    std::vector<double> root_value_;
-    std::vector<double> mass_, from_child_;
     std::vector<std::int32_t> free_;                    // free labels in order
     std::vector<std::int32_t> adjacency_first_, adjacency_, position_;
 };

@@ -203,8 +203,8 @@ def _solve(
     perturbed = perturb(f, noise)
     if not needs_pins:
         return structure.argmax(perturbed, given), np.zeros(perturbed.unary.shape)
-    pinned = structure.pinned(perturbed, given=given)
-    return pinned.free, pinned.values - noise
+    free, values = structure.pinned_values(perturbed, given)
+    return free, values - noise
 
 
 def _jackknife(

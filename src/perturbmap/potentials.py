@@ -59,14 +59,14 @@ def _as_edges(edges: ArrayLike, n_sites: int) -> Labels:
         raise ValueError(f"edges must have shape (n_edges, 2), two sites an edge, but it has shape {array.shape}.")
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"edges must hold integer site numbers, but its dtype is {array.dtype}.")
-    bad = np.flatnonzero((array < 0).any(axis=1) | (array >= n_sites).any(axis=1))
-    if bad.size:
+    if array.min() < 0 or array.max() >= n_sites:
+        bad = np.flatnonzero((array < 0).any(axis=1) | (array >= n_sites).any(axis=1))
         raise ValueError(
             f"edges must join sites 0..{n_sites - 1}, but edge {bad[0]} is {array[bad[0]].tolist()}; "
             "unary has one row a site."
         )
-    loops = np.flatnonzero(array[:, 0] == array[:, 1])
-    if loops.size:
+    if (array[:, 0] == array[:, 1]).any():
+        loops = np.flatnonzero(array[:, 0] == array[:, 1])
         raise ValueError(
             f"edges must join two different sites, but edge {loops[0]} joins site {array[loops[0], 0]} to itself. "
             "Add its diagonal to that site's unary potentials instead."

@@ -63,6 +63,11 @@ class Structure(ABC):
         """All pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``."""
         return PinnedOneByOne(self, f, check_pins(f, pins), check_given(f, given))
 
+    def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """``free`` and ``values`` of all pins, where nobody will ask for their moments."""
+        pinned = self.pinned(f, given=given)
+        return pinned.free, pinned.values
+
 
 class ExactStructure(Structure):
     """A structure over which ``exp f`` can also be summed."""
@@ -90,14 +95,15 @@ def check_pins(f: Potentials, pins: ArrayLike | None) -> Mask | None:
     return mask
 
 
-def check_weights(f: Potentials, weights: ArrayLike, possible: Mask | None) -> Floats:
-    """Weights of pins as an array of the shape of ``f.unary``; none on a pin that is not ``possible``."""
+def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
+    """Weights of pins as an array of the shape of ``f.unary``; none where ``values`` say there is no maximiser."""
     array = np.ascontiguousarray(weights, dtype=np.float64)
     if array.shape != f.unary.shape:
         raise ValueError(f"weights must have shape {f.unary.shape}, one a pin, but has shape {array.shape}.")
     if not np.isfinite(array).all():
         raise ValueError("weights must be finite.")
-    if possible is not None and (array[~possible] != 0).any():
+    possible = np.isfinite(values)
+    if (array[~possible] != 0).any():
         site, label = (int(i) for i in np.argwhere((array != 0) & ~possible)[0][-2:])
         raise ValueError(
             f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
@@ -154,7 +160,7 @@ class PinnedOneByOne:
     def moments(self, weights: ArrayLike) -> Moments:
         """See `Pinned.moments`."""
         f = self._f
-        w = check_weights(f, weights, self.values > -np.inf).reshape(f.stack.shape)
+        w = check_weights(f, weights, self.values).reshape(f.stack.shape)
         unary = np.zeros(w.shape)
         free = self.free.reshape(w.shape[:-1])
         pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)

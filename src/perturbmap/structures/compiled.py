@@ -76,9 +76,27 @@ class CompiledStructure(Structure):
         known = check_given(f, given)
         return CompiledPinned(self, f, self.check(f, known), check_pins(f, pins), known)
 
+    def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """See `Structure.pinned_values`; keeps no maximisers."""
+        known = check_given(f, given)
+        free, values, _ = self.pin(f, to_core(self.check(f, known).merged, known), None, keep=False)
+        return free, values
+
+    def pin(
+        self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool
+    ) -> tuple[Labels, Floats, Any]:
+        """Free labels, pinned values and, with ``keep``, the maximisers as the kernel has them."""
+        free = np.empty(f.stack.shape[:-1], dtype=np.int32)
+        values = np.empty(f.stack.shape)
+        mask = None if pins is None else pins.view(np.uint8)
+        kept = self.kernels.pin(batch, mask, free, values, keep, threads(self.n_threads))
+        if pins is not None:
+            values[~(pins | (np.arange(f.n_labels) == free[..., None]))] = np.nan
+        return free.reshape(f.unary.shape[:-1]), values.reshape(f.unary.shape), kept
+
 
 class CompiledPinned:
-    """All pinned problems of a batch. The values are computed at once, the moments when asked for."""
+    """All pinned problems of a batch: values, and the maximisers in the kernel's own compact form."""
 
     def __init__(
         self,
@@ -88,23 +106,15 @@ class CompiledPinned:
         pins: Mask | None,
         given: Labels | None,
     ) -> None:
-        self._structure, self._f, self._problem, self._given = structure, f, problem, given
-        free = np.empty(f.stack.shape[:-1], dtype=np.int32)
-        values = np.empty(f.stack.shape)
-        mask = None if pins is None else pins.view(np.uint8)
-        structure.kernels.pin(to_core(problem.merged, given), mask, free, values, threads(structure.n_threads))
-        self.free: Labels = free.reshape(f.unary.shape[:-1])
-        self.values: Floats = values.reshape(f.unary.shape)
-        if pins is not None:
-            satisfied = np.arange(f.n_labels) == self.free[..., None]
-            self.values[~(pins | satisfied)] = np.nan
+        self._structure, self._f, self._problem = structure, f, problem
+        self._batch = to_core(problem.merged, given)
+        self.free, self.values, self._maximisers = structure.pin(f, self._batch, pins, keep=True)
 
     def moments(self, weights: ArrayLike) -> Moments:
-        """See `Pinned.moments`. Pins of weight zero cost nothing."""
-        f, merged = self._f, self._problem.merged
-        w = check_weights(f, weights, self.values > -np.inf).reshape(f.stack.shape)
+        """See `Pinned.moments`; takes no further maximisation."""
+        merged = self._problem.merged
+        w = check_weights(self._f, weights, self.values).reshape(merged.stack.shape)
         unary, tables = empty_moments(merged)
-        self._structure.kernels.moments(
-            to_core(merged, self._given), w, unary, tables, threads(self._structure.n_threads)
-        )
+        n_threads = threads(self._structure.n_threads)
+        self._structure.kernels.moments(self._batch, self._maximisers, w, unary, tables, n_threads)
         return self._problem.spread(finish_moments(merged, unary, tables))

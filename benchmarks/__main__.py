@@ -1,0 +1,12 @@
+"""``python -m benchmarks [--only WORD]``."""
+
+import argparse
+from pathlib import Path
+
+from benchmarks import core
+from benchmarks.harness import report
+
+parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
+arguments = parser.parse_args()
+report(core.BENCHMARKS, arguments.only, Path("build/bench.json"))
