@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,16 @@ import numpy as np
 from scipy.spatial import Delaunay
 
 from benchmarks.harness import Benchmark, Line, interleaved
-from perturbmap import BinaryGraph, Chain, Potentials, gumbel_noise, log_partition_bound, marginals, perturb, potts
+from perturbmap import (
+    BinaryGraph,
+    Chain,
+    Potentials,
+    gumbel_noise,
+    log_partition_bound,
+    marginals,
+    perturb,
+    potts,
+)
 from perturbmap.potentials import Floats, Labels
 
 COUPLINGS = {"weak": 0.25, "moderate": 0.5, "strong": 2.0}
@@ -51,7 +59,7 @@ def peer_cut(unary: Floats, edges: Labels, weights: Floats) -> np.ndarray:
     return np.asarray(graph.get_grid_segments(np.arange(len(unary))))
 
 
-def peer_rebuilt(unary: Floats, edges: Labels, weights: Floats, pins: Labels, free: Labels) -> None:
+def peer_rebuilt(unary: Floats, edges: Labels, weights: Floats, pins: list[int], free: Labels) -> None:
     for d in pins:
         pinned = unary.copy()
         pinned[d, free[d]] -= BIG
@@ -117,7 +125,7 @@ def small_pins(name: str, bars: tuple[float, float]) -> Iterator[Line]:
 
     def rebuilt() -> None:
         for copy in range(3):
-            pins = np.arange(copy, 150, 150 // n_rebuilt)
+            pins = list(range(copy, 150, 150 // n_rebuilt))
             peer_rebuilt(f.unary[copy], f.edges, weights, pins, free[copy])
 
     def reused() -> None:
@@ -149,7 +157,7 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     def reused() -> None:
         peer_pins(graph, rng.integers(0, n, samples).tolist(), is_zero, None)
 
-    pins = rng.integers(0, n, 3)
+    pins = rng.integers(0, n, 3).tolist()
     free = BinaryGraph().argmax(f)[0]
     us, fast, slow = interleaved(
         [
@@ -167,7 +175,11 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     if n == 20_000 and name == "strong":
         print("\n  microseconds a pin, ours:")
         for coupling in COUPLINGS:
-            costs = [f"D={d:,}: {PIN_COST[d, coupling] * 1e6:.2f}" for d in (150, 2000, 20_000) if (d, coupling) in PIN_COST]
+            costs = [
+                f"D={d:,}: {PIN_COST[d, coupling] * 1e6:.2f}"
+                for d in (150, 2000, 20_000)
+                if (d, coupling) in PIN_COST
+            ]
             print(f"    {coupling:<9}" + "   ".join(costs))
         print()
 
@@ -214,7 +226,12 @@ def large_grid(coupling: float) -> Iterator[Line]:
     work = f"one cut, 1000 x 1000 grid, build included, mean edge weight {coupling:g}"
     yield Line(work, "PyMaxflow", theirs / us, 1)
     ours_mb, theirs_mb = (_memory(solver, coupling) for solver in ("our_grid_cut", "peer"))
-    yield Line(f"{work}: memory, theirs over ours", f"PyMaxflow ({theirs_mb:.0f} MB, ours {ours_mb:.0f})", theirs_mb / ours_mb, 1)
+    yield Line(
+        f"{work}: memory, theirs over ours",
+        f"PyMaxflow ({theirs_mb:.0f} MB, ours {ours_mb:.0f})",
+        theirs_mb / ours_mb,
+        1,
+    )
 
 
 def _memory(solver: str, coupling: float) -> float:
@@ -265,7 +282,8 @@ def threads() -> Iterator[Line]:
     f = Potentials.batch([e.with_unary(e.unary[0]) for e in examples])
     for name, infer in (("pinned marginals", marginals), ("log-partition bound", log_partition_bound)):
         one, two = interleaved(
-            [partial(infer, BinaryGraph(n_threads=n), f, n_perturbations=100, rng=0) for n in (1, 2)], repeats=5
+            [partial(infer, BinaryGraph(n_threads=n), f, n_perturbations=100, rng=0) for n in (1, 2)],
+            repeats=5,
         )
         yield Line(f"{name}, 100 perturbations of 150 graphs of D=150, 2 threads", "1 thread", one / two, 1.7)
 
@@ -275,11 +293,7 @@ BENCHMARKS = [
         Benchmark(f"pins 150 {name}", partial(small_pins, name, bars))
         for name, bars in {"weak": (120.0, 12.0), "moderate": (80.0, 8.0), "strong": (20.0, 6.0)}.items()
     ),
-    *(
-        Benchmark(f"pins {n} {name}", partial(large_pins, n, name))
-        for n in (2000, 20_000)
-        for name in COUPLINGS
-    ),
+    *(Benchmark(f"pins {n} {name}", partial(large_pins, n, name)) for n in (2000, 20_000) for name in COUPLINGS),
     Benchmark("cut 150", one_cut),
     Benchmark("cut grid 0.5", partial(large_grid, 0.5)),
     Benchmark("cut grid 2", partial(large_grid, 2.0)),

@@ -67,8 +67,6 @@ def report(benchmarks: Sequence[Benchmark], only: str, out: Path) -> None:
                 flush=True,
             )
     out.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        {"work": x.work, "peer": x.peer, "ratio": x.ratio, "bar": x.bar_text, "met": x.met} for x in lines
-    ]
+    rows = [{"work": x.work, "peer": x.peer, "ratio": x.ratio, "bar": x.bar_text, "met": x.met} for x in lines]
     out.write_text(json.dumps(rows, indent=2) + "\n")
     print(f"\n{sum(x.met for x in lines)} of {len(lines)} bars met; written to {out}.")

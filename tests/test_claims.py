@@ -59,9 +59,7 @@ def test_the_gumbel_bound_is_above_the_log_partition(structure: Structure, rng: 
 
 
 @pytest.mark.parametrize("structure", [Chain(), Tree(), BinaryGraph(), BruteForce()], ids=repr)
-def test_the_gumbel_bound_is_tight_for_separable_potentials(
-    structure: Structure, rng: np.random.Generator
-) -> None:
+def test_the_gumbel_bound_is_tight_for_separable_potentials(structure: Structure, rng: np.random.Generator) -> None:
     """With no pairwise term A_G = A: the noise has the mean it should have."""
     f = separable(rng)
     n = 200 if isinstance(structure, BruteForce) else 4000
@@ -85,9 +83,7 @@ def test_the_bound_given_labels_is_above_the_exact_one(structure: Structure, rng
 
 
 @every_structure
-def test_the_gradient_of_the_bound_is_that_of_the_maximiser(
-    structure: Structure, rng: np.random.Generator
-) -> None:
+def test_the_gradient_of_the_bound_is_that_of_the_maximiser(structure: Structure, rng: np.random.Generator) -> None:
     """Under common noise, finite differences of the bound are the mean indicators of the maximisers."""
     f = small(structure, rng, n=1)
     noise = gumbel_noise(f, seed=4, n_draws=400)
@@ -129,7 +125,7 @@ def test_the_gumbel_reduction_changes_nothing_and_skips_satisfied_pins(rng: np.r
     def solver(unary: Floats) -> Labels:
         nonlocal calls
         calls += 1
-        return unary.argmax(axis=1).astype(np.int32)
+        return np.asarray(unary.argmax(axis=1), dtype=np.int32)
 
     f = Potentials(rng.normal(size=(5, 3)))
     pinned = FromSolver(solver).pinned(f)

@@ -1,21 +1,34 @@
 """Every structure against its definition, enumeration, on the same random instances."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given as sampled
 from hypothesis import strategies as st
 
-from perturbmap import BinaryGraph, ExactStructure, FromSolver, Moments, Potentials, Structure, gumbel_noise, perturb
+from perturbmap import (
+    BinaryGraph,
+    ExactStructure,
+    FromSolver,
+    Moments,
+    Potentials,
+    Structure,
+    gumbel_noise,
+    perturb,
+)
 from perturbmap.potentials import Floats
 
 from .instances import STRUCTURES, Instance, definition, instances
-
-CLOSE = {"rtol": 1e-12, "atol": 1e-11}
 
 every_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
 exact_structures = pytest.mark.parametrize(
     "structure", [s for s in STRUCTURES if isinstance(s, ExactStructure)], ids=repr
 )
+
+
+def assert_close(actual: Any, expected: Any, rtol: float = 1e-12, atol: float = 1e-11) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 def random_weights(values: Floats, seed: int) -> Floats:
@@ -31,12 +44,12 @@ def inner(moments: Moments, f: Potentials) -> float:
 
 
 def assert_moments_equal(one: Moments, other: Moments) -> None:
-    np.testing.assert_allclose(one.unary, other.unary, **CLOSE)
+    assert_close(one.unary, other.unary)
     if one.pairwise is None or other.pairwise is None:
         assert one.pairwise is None
         assert other.pairwise is None
     else:
-        np.testing.assert_allclose(one.pairwise, other.pairwise, **CLOSE)
+        assert_close(one.pairwise, other.pairwise)
 
 
 @every_structure
@@ -46,8 +59,8 @@ def test_maximum_agrees_with_enumeration(structure: Structure, data: st.DataObje
     case: Instance = data.draw(instances(structure))
     labels, values = structure.maximise(case.f, case.given)
     expected_labels, expected = definition(structure).maximise(case.f, case.given)
-    np.testing.assert_allclose(values, expected, **CLOSE)
-    np.testing.assert_allclose(case.f.score(labels), values, **CLOSE)
+    assert_close(values, expected)
+    assert_close(case.f.score(labels), values)
     if case.given is not None:
         np.testing.assert_array_equal(labels[case.given >= 0], case.given[case.given >= 0])
     if not case.has_ties:
@@ -61,7 +74,7 @@ def test_pinned_values_agree_with_enumeration(structure: Structure, data: st.Dat
     case: Instance = data.draw(instances(structure))
     pinned = structure.pinned(case.f, given=case.given)
     expected = definition(structure).pinned(case.f, given=case.given)
-    np.testing.assert_allclose(pinned.values, expected.values, **CLOSE)
+    assert_close(pinned.values, expected.values)
     free, best = structure.maximise(case.f, case.given)
     np.testing.assert_array_equal(pinned.free, free)
     satisfied = np.take_along_axis(pinned.values, free[:, None].astype(np.intp), axis=1)[:, 0]
@@ -80,7 +93,7 @@ def test_pinned_moments_agree_with_enumeration(structure: Structure, data: st.Da
     total = weights[weights != 0] @ pinned.values[weights != 0]
     assert inner(moments, case.f) == pytest.approx(float(total), abs=1e-9)
     per_site = np.repeat([w.sum() for w in case.f.split(weights)], np.diff(case.f.site_offsets))
-    np.testing.assert_allclose(moments.unary.sum(axis=1), per_site, **CLOSE)
+    assert_close(moments.unary.sum(axis=1), per_site)
     if not case.has_ties:
         expected = definition(structure).pinned(case.f, given=case.given).moments(weights)
         assert_moments_equal(moments, expected)
@@ -95,7 +108,7 @@ def test_pins_left_out_are_nan_and_the_others_unchanged(structure: Structure, da
     everything = structure.pinned(case.f, given=case.given).values
     some = structure.pinned(case.f, pins=mask, given=case.given)
     known = mask | (np.arange(case.f.n_labels) == some.free[:, None])
-    np.testing.assert_allclose(some.values[known], everything[known], **CLOSE)
+    assert_close(some.values[known], everything[known])
     if case.given is None:
         assert np.isnan(some.values[~known]).all()
 
@@ -123,7 +136,7 @@ def test_a_batch_of_copies_is_its_examples_one_by_one(structure: Structure, data
                 edges = slice(case.f.edge_offsets[n], case.f.edge_offsets[n + 1])
                 pairwise[... if case.f.is_shared else edges] += part.pairwise
     if moments.pairwise is not None:
-        np.testing.assert_allclose(moments.pairwise, pairwise, **CLOSE)
+        assert_close(moments.pairwise, pairwise)
 
 
 @exact_structures
@@ -133,7 +146,7 @@ def test_exact_sums_agree_with_enumeration(structure: ExactStructure, data: st.D
     case: Instance = data.draw(instances(structure))
     value, moments = structure.log_partition(case.f, case.given)
     expected_value, expected = definition(structure).log_partition(case.f, case.given)
-    np.testing.assert_allclose(value, expected_value, **CLOSE)
+    assert_close(value, expected_value)
     assert_moments_equal(moments, expected)
 
 
@@ -159,9 +172,7 @@ def test_a_plain_solver_becomes_the_same_structure(structure: Structure, data: s
     )
     pinned = wrapped.pinned(unaries, given=known)
     expected = structure.pinned(f, given=known)
-    np.testing.assert_allclose(pinned.values, expected.values, rtol=1e-9, atol=1e-8)
+    assert_close(pinned.values, expected.values, rtol=1e-9, atol=1e-8)
     if not case.has_ties:
         weights = random_weights(pinned.values, 3)
-        np.testing.assert_allclose(
-            pinned.moments(weights).unary, expected.moments(weights).unary, rtol=1e-9, atol=1e-8
-        )
+        assert_close(pinned.moments(weights).unary, expected.moments(weights).unary, rtol=1e-9, atol=1e-8)

@@ -51,7 +51,7 @@ class MarginalMethod:
 
 
 def _one_hot(free: Labels, values: Floats) -> Floats:
-    return (np.arange(values.shape[-1]) == free[..., None]).astype(np.float64)
+    return np.asarray(np.arange(values.shape[-1]) == free[..., None], dtype=np.float64)
 
 
 def _softmax(values: Floats) -> Floats:
@@ -124,7 +124,12 @@ def marginals(
 
 
 def sample(
-    structure: Structure, f: Potentials, n_samples: int = 1, *, given: ArrayLike | None = None, rng: Rng = None
+    structure: Structure,
+    f: Potentials,
+    n_samples: int = 1,
+    *,
+    given: ArrayLike | None = None,
+    rng: Rng = None,
 ) -> Labels:
     """Perturb-and-MAP samples, ``(n_samples, n_sites)``: maximisers of independently perturbed potentials.
 
@@ -162,7 +167,7 @@ def decode(marginals: ArrayLike, site_weights: ArrayLike | None = None) -> Label
             raise ValueError(
                 f"site_weights must broadcast to the shape of marginals, {q.shape}, but has shape {theta.shape}."
             ) from None
-    return q.argmax(axis=1).astype(np.int32)
+    return np.asarray(q.argmax(axis=1), dtype=np.int32)
 
 
 def _check_count(name: str, n: int) -> int:

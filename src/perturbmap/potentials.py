@@ -100,6 +100,7 @@ class Potentials:
 
     ``unary`` may have a leading axis: copies that share everything else, as perturbations do. Results then
     have the same leading axis.
+
     """
 
     __slots__ = ("edge_offsets", "edges", "pairwise", "site_offsets", "streams", "unary")
@@ -112,9 +113,7 @@ class Potentials:
     #: The random stream of each example: what makes noise independent of how examples are batched.
     streams: NDArray[np.uint64]
 
-    def __init__(
-        self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: ArrayLike | None = None
-    ) -> None:
+    def __init__(self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: ArrayLike | None = None) -> None:
         u = as_floats("unary", unary)
         if u.ndim not in (2, 3) or u.shape[-1] == 0:
             raise ValueError(

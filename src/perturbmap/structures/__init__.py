@@ -1,6 +1,6 @@
 """Structures: sets of labellings over which potentials can be maximised, each in a file of its own."""
 
-from perturbmap.structures.base import ExactStructure, Infeasible, Pinned, Structure
+from perturbmap.structures.base import ExactStructure, InfeasibleError, Pinned, Structure
 from perturbmap.structures.binary_graph import BinaryGraph
 from perturbmap.structures.brute_force import BruteForce
 from perturbmap.structures.from_solver import FromSolver
@@ -13,7 +13,7 @@ __all__ = [
     "Chain",
     "ExactStructure",
     "FromSolver",
-    "Infeasible",
+    "InfeasibleError",
     "Matching",
     "Pinned",
     "Structure",

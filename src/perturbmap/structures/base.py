@@ -34,7 +34,7 @@ class Pinned(Protocol):
         ...
 
 
-class Infeasible(ValueError):
+class InfeasibleError(ValueError):
     """No labelling has the given labels."""
 
 
@@ -52,7 +52,7 @@ class Structure(ABC):
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
         """The best labels, ``(..., n_sites)``, and their score, ``(..., n_examples)``.
 
-        ``given`` holds a label a site, or -1 where it is free. `Infeasible` says that no labelling has them.
+        ``given`` holds a label a site, or -1 where it is free. `InfeasibleError` says that no labelling has them.
         """
 
     def argmax(self, f: Potentials, given: ArrayLike | None = None) -> Labels:
@@ -150,7 +150,7 @@ class PinnedOneByOne:
                             pin[d - first] = k
                             try:
                                 labels, value = structure.maximise(one, pin)
-                            except Infeasible:
+                            except InfeasibleError:
                                 values[copy, d, k] = -np.inf
                                 continue
                             values[copy, d, k] = value[0]

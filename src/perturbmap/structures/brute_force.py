@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import ExactStructure, Infeasible, check_given
+from perturbmap.structures.base import ExactStructure, InfeasibleError, check_given
 
 
 @final
@@ -56,9 +56,7 @@ class BruteForce(ExactStructure):
                     np.add.at(pairwise if f.is_shared else pairwise[first + e], (y[:, i], y[:, j]), p)
         return values.reshape(*f.unary.shape[:-2], len(f)), Moments(unary.reshape(f.unary.shape), pairwise)
 
-    def _examples(
-        self, f: Potentials, given: ArrayLike | None
-    ) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
+    def _examples(self, f: Potentials, given: ArrayLike | None) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
         """(copy, example, its sites, all labellings, their scores)."""
         known = check_given(f, given)
         for n in range(len(f)):
@@ -83,10 +81,10 @@ class BruteForce(ExactStructure):
                 "(max_labellings). Use Chain, Tree, BinaryGraph, Matching or FromSolver."
             )
         grids = np.meshgrid(*choices, indexing="ij") if choices else []
-        y = np.stack([g.ravel() for g in grids], axis=1) if choices else np.zeros((1, 0))
-        y = y.astype(np.int32)
+        columns = np.stack([g.ravel() for g in grids], axis=1) if choices else np.zeros((1, 0))
+        y: Labels = columns.astype(np.int32)
         if self.allowed is not None:
             y = y[[bool(self.allowed(row)) for row in y]]
             if not len(y):
-                raise Infeasible(f"allowed and given leave no labelling of example {n}.")
+                raise InfeasibleError(f"allowed and given leave no labelling of example {n}.")
         return y

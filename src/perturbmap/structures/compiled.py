@@ -35,9 +35,7 @@ def to_core(f: Potentials, given: Labels | None) -> _core.Batch:
     """The arrays of ``f`` as the kernels take them."""
     k = f.n_labels
     tables = np.zeros((0, k, k)) if f.pairwise is None else f.pairwise.reshape(-1, k, k)
-    return _core.Batch(
-        f.stack, f.edges, tables, f.is_shared, f.site_offsets, f.edge_offsets, given
-    )
+    return _core.Batch(f.stack, f.edges, tables, f.is_shared, f.site_offsets, f.edge_offsets, given)
 
 
 def empty_moments(f: Potentials) -> tuple[Floats, Floats]:
@@ -82,9 +80,7 @@ class CompiledStructure(Structure):
         free, values, _ = self.pin(f, to_core(self.check(f, known).merged, known), None, keep=False)
         return free, values
 
-    def pin(
-        self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool
-    ) -> tuple[Labels, Floats, Any]:
+    def pin(self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool) -> tuple[Labels, Floats, Any]:
         """Free labels, pinned values and, with ``keep``, the maximisers as the kernel has them."""
         free = np.empty(f.stack.shape[:-1], dtype=np.int32)
         values = np.empty(f.stack.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Potentials
-from perturbmap.structures.base import Infeasible, Structure, check_given
+from perturbmap.structures.base import InfeasibleError, Structure, check_given
 
 
 @final
@@ -41,9 +41,7 @@ class FromSolver(Structure):
         for n in range(len(f)):
             sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
             for copy, unary in enumerate(copies[:, sites]):
-                labels[copy, sites], values[copy, n] = self._solve(
-                    unary, None if known is None else known[sites]
-                )
+                labels[copy, sites], values[copy, n] = self._solve(unary, None if known is None else known[sites])
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
@@ -58,7 +56,7 @@ class FromSolver(Structure):
             y = self._call(np.where(masked, unary - loudness * penalty, unary))
             if (y[given >= 0] == given[given >= 0]).all():
                 return y, self._value(unary, y)
-        raise Infeasible(
+        raise InfeasibleError(
             "solver returned no labelling with the given labels, although all others were made far worse: "
             "it seems to forbid them."
         )

@@ -23,9 +23,7 @@ class Matching(CompiledStructure):
     """
 
     n_threads: int | None = None
-    kernels: ClassVar[Kernels] = Kernels(
-        _core.assignment_maximise, _core.assignment_pin, _core.assignment_moments
-    )
+    kernels: ClassVar[Kernels] = Kernels(_core.assignment_maximise, _core.assignment_pin, _core.assignment_moments)
 
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """No edges, enough labels, no label given twice."""
