@@ -5,18 +5,29 @@
 
 namespace perturbmap {
 
+namespace {
+// By value: std::min and std::max choose between references, which compilers turn into branches.
+inline double smaller(double x, double y) { return x < y ? x : y; }
+inline double positive(double x) { return x > 0 ? x : 0; }
+constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
+}  // namespace
+
 void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
                         Tables tables, const std::int32_t* given, bool solve_again) {
     const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
     nodes_.resize(n);
-    tree_.resize(n);
     shift_.assign(n, 0.0);
     first_.assign(n + 1, 0);
     arcs_.resize(2 * m);
     edge_of_arc_.resize(2 * m);
 
     for (std::size_t k = 0; k < 2 * m; ++k) ++first_[static_cast<std::size_t>(edges[k] - first_site) + 1];
-    for (std::size_t i = 0; i < n; ++i) first_[i + 1] += first_[i];
+    std::int32_t max_degree = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        max_degree = std::max(max_degree, first_[i + 1]);
+        first_[i + 1] += first_[i];
+    }
+    choice_.resize(static_cast<std::size_t>(max_degree) + 2);
     // first_[i] now runs through the arcs of i while they are placed, and is moved back afterwards.
     for (std::size_t e = 0; e < m; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
@@ -39,10 +50,11 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
     for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
     first_[0] = 0;
     merge_parallel_arcs();
-    initial_.clear();
+    edges_.clear();
     if (solve_again) {
-        initial_.reserve(arcs_.size());
-        for (const Arc& arc : arcs_) initial_.push_back(arc.capacity);
+        edges_.reserve(m);
+        for (std::int32_t a = 0; a < static_cast<std::int32_t>(2 * m); ++a)
+            if (a < arcs_[a].sister) edges_.push_back({arcs_[a].capacity, a, arcs_[a].sister});
     }
     // A given site stands alone; an infinite excess keeps it on its side whatever its unary potentials.
     if (given)
@@ -54,10 +66,10 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
 
 // Gives the first of several arcs to the same site the capacity of all.
 void MaxFlow::merge_parallel_arcs() {
-    orphans_.assign(nodes_.size(), none);  // here: the first arc from the present site to each other one
+    zeros_.assign(nodes_.size(), none);  // here: the first arc from the present site to each other one
     for (std::int32_t i = 0; i < n_sites(); ++i) {
         for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
-            std::int32_t& first = orphans_[arcs_[a].head];
+            std::int32_t& first = zeros_[arcs_[a].head];
             if (first < first_[i]) {
                 first = a;
             } else {
@@ -71,8 +83,8 @@ void MaxFlow::merge_parallel_arcs() {
 void MaxFlow::solve(const double* unary) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
         nodes_[i].excess = (unary[2 * i + 1] - unary[2 * i]) + shift_[i];
-    for (std::size_t a = 0; a < initial_.size(); ++a) arcs_[a].capacity = initial_[a];
-    push_between_neighbours();
+    push_short_paths();
+    plant_trees();
     grow_trees();
 }
 
@@ -83,24 +95,103 @@ void MaxFlow::reverse() {
     }
 }
 
-// Paths of one edge need no search, and at weak coupling they carry most of the flow.
-void MaxFlow::push_between_neighbours() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-        double excess = nodes_[i].excess;
-        if (!(excess > 0)) continue;
-        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
-            Arc& arc = arcs_[a];
-            double& other = nodes_[arc.head].excess;
-            if (!(other < 0)) continue;
-            const double flow = std::min({excess, -other, arc.capacity});
-            if (!(flow > 0)) continue;
-            arc.capacity -= flow;
-            arcs_[arc.sister].capacity += flow;
-            other += flow;
-            excess -= flow;
-            if (!(excess > 0)) break;
+// Pushes from i to j (or back, if negative) what excess, deficit and the capacity, equal in both
+// directions, allow. Without branches: the signs are as good as random.
+double MaxFlow::push_edge(double capacity, Node& i, Node& j) {
+    const double ei = i.excess, ej = j.excess;
+    const double forth = smaller(positive(ei), smaller(positive(-ej), capacity));
+    const double back = smaller(positive(-ei), smaller(positive(ej), capacity));
+    const double flow = forth - back;
+    i.excess = ei - flow;
+    j.excess = ej + flow;
+    return flow;
+}
+
+// Pushes over all paths of one and of two edges. No push opens a path of one edge again, nor one of two
+// edges through a site whose own edges have had their turn, so that one round leaves none.
+void MaxFlow::push_short_paths() {
+    if (edges_.empty()) {
+        for (std::int32_t i = 0; i < n_sites(); ++i) {
+            for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
+                Arc& arc = arcs_[a];
+                if (arc.head <= i) continue;
+                const double flow = push_edge(arc.capacity, nodes_[i], nodes_[arc.head]);
+                arc.capacity -= flow;
+                arcs_[arc.sister].capacity += flow;
+            }
+            if (nodes_[i].excess == 0) push_across(i);  // while it is in the cache
         }
-        nodes_[i].excess = excess;
+        return;
+    }
+    for (const Edge& edge : edges_) {
+        Arc &arc = arcs_[edge.arc], &sister = arcs_[edge.sister];
+        const double flow = push_edge(edge.capacity, nodes_[sister.head], nodes_[arc.head]);
+        arc.capacity = edge.capacity - flow;
+        sister.capacity = edge.capacity + flow;
+    }
+    list_zeros();
+    for (const std::int32_t i : zeros_) push_across(i);
+}
+
+void MaxFlow::list_zeros() {
+    zeros_.resize(nodes_.size());
+    std::size_t n_zeros = 0;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+        zeros_[n_zeros] = static_cast<std::int32_t>(i);
+        n_zeros += nodes_[i].excess == 0;
+    }
+    zeros_.resize(n_zeros);
+}
+
+// Pushes all it can over paths of two edges through the site.
+void MaxFlow::push_across(std::int32_t site) {
+    // The ways in from the front of choice_, the ways out from its back.
+    std::int32_t* const choice = choice_.data();
+    std::size_t n_in = 0, out_end = choice_.size() - 1;
+    for (std::int32_t a = first_[site], end = first_[site + 1]; a < end; ++a) {
+        const double excess = nodes_[arcs_[a].head].excess;
+        choice[n_in] = choice[out_end] = a;
+        n_in += (excess > 0) & (arcs_[arcs_[a].sister].capacity > 0);
+        out_end -= (excess < 0) & (arcs_[a].capacity > 0);
+    }
+    for (std::size_t k = 0, l = choice_.size() - 1; (k < n_in) & (l > out_end);) {
+        Arc &back = arcs_[choice[k]], &in = arcs_[back.sister], &out = arcs_[choice[l]];
+        Node &from = nodes_[back.head], &to = nodes_[out.head];
+        const double flow = smaller(smaller(from.excess, in.capacity), smaller(-to.excess, out.capacity));
+        from.excess -= flow;
+        in.capacity -= flow;
+        back.capacity += flow;
+        out.capacity -= flow;
+        arcs_[out.sister].capacity += flow;
+        to.excess += flow;
+        k += !((from.excess > 0) & (in.capacity > 0));
+        l -= !((to.excess < 0) & (out.capacity > 0));
+    }
+}
+
+// The trees to begin with, down to level 2. No open path of one or two edges leads from excess to deficit
+// now, so that no site can belong to both, and the source tree can only grow on from level 2.
+void MaxFlow::plant_trees() {
+    for (Node& node : nodes_) {
+        node.parent = terminal;
+        node.level = (node.excess > 0) - (node.excess < 0);
+        node.stamp = 0;
+        node.next_active = none;
+    }
+    list_zeros();
+    active_front_ = active_back_ = none;
+    time_ = 0;
+    for (const std::int32_t i : zeros_) {
+        std::int32_t parent = none, level = 0;
+        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
+            const std::int32_t root = nodes_[arcs_[a].head].level;
+            const bool open = ((root == 1) & (arcs_[arcs_[a].sister].capacity > 0)) |
+                              ((root == -1) & (arcs_[a].capacity > 0));
+            parent = open ? a : parent;
+            level = open ? 2 * root : level;
+        }
+        nodes_[i].parent = parent;
+        nodes_[i].level = level;
     }
 }
 
@@ -114,62 +205,55 @@ void MaxFlow::activate(std::int32_t site) {
     active_back_ = site;
 }
 
+// The source tree alone would do: where it cannot grow, the labels are found. In batches, since what lies
+// close together in memory is best done together.
 void MaxFlow::grow_trees() {
-    active_front_ = active_back_ = none;
-    time_ = 0;
-    const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
-    for (std::int32_t i = 0; i < n; ++i) {
-        Node& node = nodes_[i];
-        node.next_active = none;
-        node.distance = 1;
-        node.stamp = 0;
-        node.parent = node.excess != 0 ? terminal : none;
-        tree_[i] = node.excess > 0 ? source_tree : node.excess < 0 ? sink_tree : no_tree;
+    constexpr std::int32_t batch = 10000;
+    std::int32_t n_waiting = 0;
+    for (const std::int32_t i : zeros_) {
+        if (nodes_[i].level <= 0) continue;
+        activate(i);
+        if (++n_waiting < batch) continue;
+        scan_active();
+        n_waiting = 0;
     }
-    // No open arc leads from excess to deficit now, so the trees begin to grow where they can reach a site
-    // that is in neither.
-    for (std::int32_t i = 0; i < n; ++i) {
-        if (tree_[i] != no_tree) continue;
-        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
-            const std::int32_t j = arcs_[a].head;
-            if (tree_[j] != no_tree && may_support(tree_[j], arcs_[a])) activate(j);
-        }
-    }
+    scan_active();
+}
+
+void MaxFlow::scan_active() {
     while (active_front_ != none) {
         const std::int32_t i = active_front_, next = nodes_[i].next_active;
         active_front_ = next == i ? none : next;
         if (active_front_ == none) active_back_ = none;
         // Out of the queue before its scan: what happens behind the scan's back may activate it again.
         nodes_[i].next_active = none;
-        int position = first_[i], meeting_arc = 0;
-        while (tree_[i] != no_tree && grow(i, position, meeting_arc)) augment(meeting_arc);
+        if (nodes_[i].level > 0)
+            scan<source>(i);
+        else if (nodes_[i].level < 0)
+            scan<sink>(i);
     }
 }
 
-// Scans the arcs of an active site from `position` on. Returns true at an arc that meets the other tree.
-bool MaxFlow::grow(std::int32_t i, int& position, int& meeting_arc) {
-    const std::uint8_t mine = tree_[i];
-    for (const int end = first_[i + 1]; position < end; ++position) {
-        const Arc& arc = arcs_[position];
-        const double open = mine == source_tree ? arc.capacity : arcs_[arc.sister].capacity;
-        if (!(open > 0)) continue;
-        const std::int32_t j = arc.head;
-        if (tree_[j] == no_tree) {
-            tree_[j] = mine;
-            nodes_[j].parent = arc.sister;
-            nodes_[j].stamp = nodes_[i].stamp;
-            nodes_[j].distance = nodes_[i].distance + 1;
-            activate(j);
-        } else if (tree_[j] != mine) {
-            meeting_arc = mine == source_tree ? position : arc.sister;
-            return true;
-        } else if (nodes_[j].stamp <= nodes_[i].stamp && nodes_[j].distance > nodes_[i].distance + 1) {
-            nodes_[j].parent = arc.sister;  // a shorter way to the terminal
-            nodes_[j].stamp = nodes_[i].stamp;
-            nodes_[j].distance = nodes_[i].distance + 1;
+// Extends the tree by the neighbours of a site, and augments where it meets the other tree.
+template <MaxFlow::Side side>
+void MaxFlow::scan(std::int32_t i) {
+    const std::int32_t end = first_[i + 1];
+    for (std::int32_t a = first_[i]; a < end;) {
+        const Arc& arc = arcs_[a];
+        Node& head = nodes_[arc.head];
+        if (!((outwards<side>(arc) > 0) & (level_in<side>(head) <= 0))) {
+            ++a;
+        } else if (head.level == 0) {
+            head.level = nodes_[i].level + (side == source ? 1 : -1);
+            head.stamp = nodes_[i].stamp;
+            head.parent = arc.sister;
+            activate(arc.head);
+            ++a;
+        } else {
+            augment(side == source ? a : arc.sister);
+            if (level_in<side>(nodes_[i]) <= 0) return;
         }
     }
-    return false;
 }
 
 void MaxFlow::make_orphan(std::int32_t site) {
@@ -177,93 +261,108 @@ void MaxFlow::make_orphan(std::int32_t site) {
     orphans_.push_back(site);
 }
 
-// Pushes what the path source .. tail -> head .. sink can carry, then mends both trees.
-void MaxFlow::augment(int meeting_arc) {
-    const std::int32_t tail = arcs_[arcs_[meeting_arc].sister].head, head = arcs_[meeting_arc].head;
-    double flow = arcs_[meeting_arc].capacity;
-    std::int32_t root = tail;
-    for (std::int32_t p; (p = nodes_[root].parent) != terminal; root = arcs_[p].head)
-        flow = std::min(flow, arcs_[arcs_[p].sister].capacity);
-    flow = std::min(flow, nodes_[root].excess);
-    root = head;
-    for (std::int32_t p; (p = nodes_[root].parent) != terminal; root = arcs_[p].head)
-        flow = std::min(flow, arcs_[p].capacity);
-    flow = std::min(flow, -nodes_[root].excess);
-
-    orphans_.clear();
-    arcs_[meeting_arc].capacity -= flow;
-    arcs_[arcs_[meeting_arc].sister].capacity += flow;
-    std::int32_t i = tail;
-    for (std::int32_t p; (p = nodes_[i].parent) != terminal;) {
-        const std::int32_t up = arcs_[p].head;
-        arcs_[p].capacity += flow;
-        if (!((arcs_[arcs_[p].sister].capacity -= flow) > 0)) make_orphan(i);
-        i = up;
-    }
-    if (!((nodes_[i].excess -= flow) > 0)) make_orphan(i);
-    i = head;
-    for (std::int32_t p; (p = nodes_[i].parent) != terminal;) {
-        const std::int32_t up = arcs_[p].head;
-        arcs_[arcs_[p].sister].capacity += flow;
-        if (!((arcs_[p].capacity -= flow) > 0)) make_orphan(i);
-        i = up;
-    }
-    if (!((nodes_[i].excess += flow) < 0)) make_orphan(i);
-
-    ++time_;
-    for (std::size_t k = 0; k < orphans_.size(); ++k) adopt(orphans_[k]);
+template <MaxFlow::Side side>
+double MaxFlow::bottleneck(std::int32_t i, double flow) const {
+    for (std::int32_t p; (p = nodes_[i].parent) != terminal; i = arcs_[p].head)
+        flow = std::min(flow, inwards<side>(arcs_[p]));
+    return std::min(flow, side == source ? nodes_[i].excess : -nodes_[i].excess);
 }
 
-// Finds the orphan a new parent that is connected to the terminal, the nearest one; else sets it free.
-void MaxFlow::adopt(std::int32_t i) {
-    const std::uint8_t mine = tree_[i];
-    constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
-    std::int32_t best = none, best_distance = never;
-    for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
-        const Arc& arc = arcs_[a];
-        if (tree_[arc.head] != mine || !may_support(mine, arc)) continue;
-        std::int32_t distance = 0, k = arc.head;
-        while (true) {
-            const Node& node = nodes_[k];
-            if (node.stamp == time_) {
-                distance += node.distance;
-                break;
+// Pushes along the path between the site and its terminal, then mends the tree.
+template <MaxFlow::Side side>
+void MaxFlow::push_to_terminal(std::int32_t i, double flow) {
+    orphans_.clear();
+    for (std::int32_t p; (p = nodes_[i].parent) != terminal;) {
+        Arc &arc = arcs_[p], &sister = arcs_[arc.sister];
+        double& open = side == source ? sister.capacity : arc.capacity;
+        double& other = side == source ? arc.capacity : sister.capacity;
+        open -= flow;
+        other += flow;
+        if (!(open > 0)) make_orphan(i);
+        i = arc.head;
+    }
+    double& excess = nodes_[i].excess;
+    excess -= side == source ? flow : -flow;
+    if (excess == 0) make_orphan(i);
+    for (std::size_t k = 0; k < orphans_.size(); ++k) adopt<side>(orphans_[k]);
+}
+
+// Pushes what the path source .. tail -> head .. sink can carry.
+void MaxFlow::augment(std::int32_t meeting_arc) {
+    Arc &arc = arcs_[meeting_arc], &sister = arcs_[arc.sister];
+    const std::int32_t tail = sister.head, head = arc.head;
+    const double flow = bottleneck<sink>(head, bottleneck<source>(tail, arc.capacity));
+    arc.capacity -= flow;
+    sister.capacity += flow;
+    ++time_;
+    push_to_terminal<source>(tail, flow);
+    push_to_terminal<sink>(head, flow);
+}
+
+// The number of sites on the way to the terminal, which they remember; `never` if an orphan is among them.
+std::int32_t MaxFlow::distance_to_terminal(std::int32_t site) {
+    std::int32_t distance = 0, i = site;
+    for (; nodes_[i].stamp != time_; i = arcs_[nodes_[i].parent].head) {
+        ++distance;
+        if (nodes_[i].parent == orphan) return never;
+        if (nodes_[i].parent == terminal) break;
+    }
+    const bool is_source = nodes_[site].level > 0;
+    if (nodes_[i].stamp == time_) distance += is_source ? nodes_[i].level : -nodes_[i].level;
+    const std::int32_t result = distance;
+    for (i = site; nodes_[i].stamp != time_; i = arcs_[nodes_[i].parent].head) {
+        nodes_[i].stamp = time_;
+        nodes_[i].level = is_source ? distance : -distance;
+        --distance;
+        if (nodes_[i].parent == terminal) break;
+    }
+    return result;
+}
+
+// An arc to a parent that is connected to the terminal, or none.
+template <MaxFlow::Side side>
+std::int32_t MaxFlow::find_parent(std::int32_t i) {
+    const std::int32_t begin = first_[i], end = first_[i + 1];
+    // First the one that was nearest when last seen: it is seldom wrong.
+    std::int32_t best = none, nearest = never;
+    for (std::int32_t a = begin; a < end; ++a) {
+        const std::int32_t level = level_in<side>(nodes_[arcs_[a].head]);
+        const bool better = (level < nearest) & may_adopt<side>(arcs_[a]);
+        nearest = better ? level : nearest;
+        best = better ? a : best;
+    }
+    if (best == none) return none;
+    nearest = distance_to_terminal(arcs_[best].head);
+    if (nearest == never) {
+        best = none;
+        for (std::int32_t a = begin; a < end; ++a) {
+            if (!may_adopt<side>(arcs_[a])) continue;
+            const std::int32_t distance = distance_to_terminal(arcs_[a].head);
+            if (distance < nearest) {
+                nearest = distance;
+                best = a;
             }
-            ++distance;
-            if (node.parent == terminal) {
-                nodes_[k].stamp = time_;
-                nodes_[k].distance = 1;
-                break;
-            }
-            if (node.parent == orphan) {
-                distance = never;
-                break;
-            }
-            k = arcs_[node.parent].head;
-        }
-        if (distance == never) continue;
-        if (distance < best_distance) {
-            best = a;
-            best_distance = distance;
-        }
-        for (k = arc.head; nodes_[k].stamp != time_; k = arcs_[nodes_[k].parent].head) {
-            nodes_[k].stamp = time_;
-            nodes_[k].distance = distance--;
         }
     }
-    nodes_[i].parent = best;
     if (best != none) {
         nodes_[i].stamp = time_;
-        nodes_[i].distance = best_distance + 1;
-        return;
+        nodes_[i].level = side == source ? nearest + 1 : -nearest - 1;
     }
-    tree_[i] = no_tree;
+    return best;
+}
+
+// Finds the orphan a new parent, or sets it free: then its children are orphans too.
+template <MaxFlow::Side side>
+void MaxFlow::adopt(std::int32_t i) {
+    const std::int32_t parent = find_parent<side>(i);
+    nodes_[i].parent = parent;
+    if (parent != none) return;
+    nodes_[i].level = 0;
     for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
         const std::int32_t j = arcs_[a].head;
-        if (tree_[j] != mine) continue;
-        if (may_support(mine, arcs_[a])) activate(j);
-        const std::int32_t p = nodes_[j].parent;
-        if (p >= 0 && arcs_[p].head == i) make_orphan(j);
+        if (level_in<side>(nodes_[j]) <= 0) continue;
+        if (nodes_[j].parent == arcs_[a].sister) make_orphan(j);
+        if (inwards<side>(arcs_[a]) > 0) activate(j);
     }
 }
 

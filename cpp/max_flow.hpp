@@ -3,20 +3,25 @@
 // Problem.    maximise  sum_d excess[d] y_d - sum_{ij} capacity_ij [y_i != y_j]  over y in {0,1}^n.
 //             Label 1 is the source side of the cut: a positive excess is an arc from the source, a
 //             negative one an arc to the sink.
-// Method.     Two search trees, one from each terminal, that grow towards each other; where they meet
-//             the path is augmented, and nodes that lost their parent look for another one.
+// Method.     Paths of one and two edges are pushed without a search: that is most of the flow at weak
+//             coupling, and can be done nearly without branches, which would be mispredicted. Then two
+//             search trees, one from each terminal; where the source tree meets the other the path is
+//             augmented, and nodes that lost their parent look for another one.
 // Invariant.  Every node of the source tree is reached from the source by unsaturated arcs, every node
 //             of the sink tree reaches the sink; parents are stored as arcs node -> parent.
 // At the end. The source tree is the set of sites reachable from the source: the least maximiser, that
 //             is, among tied maximisers the one with the fewest ones.
 // Cost.       O(augmentations * n) in the worst case, near linear on planar graphs in practice.
-// Memory.     40 bytes an edge (two arcs), 37 bytes a site; 16 bytes an edge more to solve again.
+// Memory.     40 bytes an edge (two arcs), 40 bytes a site; 16 bytes an edge more to solve again.
 // Reference.  Boykov and Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for
 //             energy minimization in vision, PAMI 2004, section 3.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace perturbmap {
@@ -34,6 +39,21 @@ struct Arc {
     std::int32_t sister;  // the arc in the other direction
 };
 
+// For vectors that are filled right after resize(), which would otherwise write all their memory once more.
+template <class T>
+struct Unfilled : std::allocator<T> {
+    template <class U>
+    struct rebind {
+        using other = Unfilled<U>;
+    };
+    template <class U>
+    void construct(U*) {}
+    template <class U, class... Args>
+    void construct(U* at, Args&&... args) {
+        ::new (static_cast<void*>(at)) U{std::forward<Args>(args)...};
+    }
+};
+
 class MaxFlow {
    public:
     // Stores the graph and the pairwise tables (row = label of edges[e][0]). `edges` holds site numbers
@@ -47,7 +67,7 @@ class MaxFlow {
     void solve(const double* unary);
 
     int n_sites() const { return static_cast<int>(nodes_.size()); }
-    int label(int site) const { return tree_[site] == source_tree; }
+    int label(int site) const { return nodes_[site].level > 0; }
     double excess(int site) const { return nodes_[site].excess; }
     // The residual graph: the arcs of a site are arcs()[first_arcs()[site]], ... up to the next site's.
     Arc* arcs() { return arcs_.data(); }
@@ -57,37 +77,66 @@ class MaxFlow {
     void reverse();
 
    private:
-    static constexpr std::uint8_t no_tree = 0, source_tree = 1, sink_tree = 2;
     static constexpr std::int32_t terminal = -1, orphan = -2, none = -3;
+    enum Side { source = 0, sink = 1 };
 
     struct Node {
-        double excess;              // > 0: residual arc from the source; < 0: residual arc to the sink
-        std::int32_t parent;        // arc to the parent, or one of the constants above
-        std::int32_t distance;      // upper estimate of the distance to the terminal ...
-        std::int32_t stamp;         // ... made at this time
-        std::int32_t next_active;   // next in the queue; itself at the end; none outside the queue
+        double excess;             // > 0: residual arc from the source; < 0: residual arc to the sink
+        std::int32_t parent;       // arc to the parent, or one of the constants above
+        std::int32_t level;        // > 0 in the source tree, < 0 in the sink tree, 0 in neither; its size
+                                   // estimates the distance to the terminal ...
+        std::int32_t stamp;        // ... and was right at this time
+        std::int32_t next_active;  // next in the queue; itself at the end; none outside the queue
+    };
+
+    struct Edge {  // capacity to begin with, and its two arcs
+        double capacity;
+        std::int32_t arc, sister;
     };
 
     void merge_parallel_arcs();
-    void push_between_neighbours();
+    static double push_edge(double capacity, Node& i, Node& j);
+    void push_short_paths();
+    void list_zeros();
+    void push_across(std::int32_t site);
+    void plant_trees();
     void grow_trees();
+    void scan_active();
     void activate(std::int32_t site);
-    bool grow(std::int32_t site, int& position, int& meeting_arc);
-    void augment(int meeting_arc);
+    template <Side side> void scan(std::int32_t site);
+    void augment(std::int32_t meeting_arc);
+    template <Side side> double bottleneck(std::int32_t site, double flow) const;
+    template <Side side> void push_to_terminal(std::int32_t site, double flow);
+    template <Side side> void adopt(std::int32_t site);
+    template <Side side> std::int32_t find_parent(std::int32_t site);
+    std::int32_t distance_to_terminal(std::int32_t site);
     void make_orphan(std::int32_t site);
-    void adopt(std::int32_t site);
-    // Whether the tree of `site` may be extended through `arc` from the arc's head to its tail.
-    bool may_support(std::uint8_t tree, const Arc& arc) const {
-        return tree == source_tree ? arcs_[arc.sister].capacity > 0 : arc.capacity > 0;
+    // What can be pushed between a site and the head of its arc so that a tree grows from the site to the
+    // head (outwards), or from the head to the site (inwards).
+    template <Side side> double outwards(const Arc& arc) const {
+        return side == source ? arc.capacity : arcs_[arc.sister].capacity;
+    }
+    template <Side side> double inwards(const Arc& arc) const {
+        return side == source ? arcs_[arc.sister].capacity : arc.capacity;
+    }
+    // Whether the head of the arc may become its tail's parent: in the tree, open, and not its child.
+    template <Side side> bool may_adopt(const Arc& arc) const {
+        const Node& head = nodes_[arc.head];
+        return (level_in<side>(head) > 0) & (inwards<side>(arc) > 0) & (head.parent != arc.sister);
+    }
+    // Distance from the terminal of `side`; zero or less outside its tree.
+    template <Side side> static std::int32_t level_in(const Node& node) {
+        return side == source ? node.level : -node.level;
     }
 
-    std::vector<Node> nodes_;
-    std::vector<std::uint8_t> tree_;
+    std::vector<Node, Unfilled<Node>> nodes_;
     std::vector<std::int32_t> first_;         // arcs of a site: [first_[site], first_[site + 1])
-    std::vector<Arc> arcs_;
-    std::vector<std::int32_t> edge_of_arc_;
-    std::vector<double> initial_;             // capacities to begin with, if wanted again
+    std::vector<Arc, Unfilled<Arc>> arcs_;
+    std::vector<std::int32_t, Unfilled<std::int32_t>> edge_of_arc_;
+    std::vector<Edge> edges_;                 // if the capacities are wanted again
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
+    std::vector<std::int32_t> zeros_;         // sites without excess or deficit, before the trees grow
+    std::vector<std::int32_t> choice_;        // ways in and out of one site
     std::vector<std::int32_t> orphans_;
     std::int32_t active_front_ = none, active_back_ = none, time_ = 0;
 };

@@ -1,10 +1,14 @@
 """Structured prediction by perturb-and-MAP.
 
-Probabilities, and later learning, for labels that depend on each other, wherever a best labelling can be found.
+Probabilities and likelihood learning for labels that depend on each other, wherever a best labelling can be found.
 """
 
 from importlib.metadata import version
 
+from perturbmap.calibration import Calibration
+from perturbmap.decoding import Decoding
+from perturbmap.estimator import StructuredPredictor
+from perturbmap.examples import Example
 from perturbmap.graphs import grid_edges, potts
 from perturbmap.inference import (
     COUNTED,
@@ -17,8 +21,17 @@ from perturbmap.inference import (
     marginals,
     sample,
 )
+from perturbmap.models import GraphModel, MatchingModel, Model, SequenceModel
+from perturbmap.objectives import LogLikelihood, MarginalLogLikelihood, Objective
 from perturbmap.perturbation import gumbel_noise, perturb
 from perturbmap.potentials import Moments, Potentials
+from perturbmap.solvers import (
+    DoubleSGD,
+    NoAveraging,
+    PolynomialAveraging,
+    SuffixAveraging,
+    UniformAveraging,
+)
 from perturbmap.structures import (
     BinaryGraph,
     BruteForce,
@@ -31,6 +44,7 @@ from perturbmap.structures import (
     Structure,
     Tree,
 )
+from perturbmap.task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
 
 __version__ = version("perturbmap")
 
@@ -38,20 +52,41 @@ __all__ = [
     "COUNTED",
     "INTEGRATED",
     "PINNED",
+    "BalancedHamming",
     "BinaryGraph",
     "BruteForce",
+    "Calibration",
     "Chain",
+    "Decoding",
+    "DoubleSGD",
     "Estimate",
     "ExactStructure",
+    "Example",
     "FromSolver",
+    "GraphModel",
+    "Hamming",
     "InfeasibleError",
+    "LogLikelihood",
+    "MarginalLogLikelihood",
     "MarginalMethod",
     "Matching",
+    "MatchingModel",
+    "Model",
     "Moments",
+    "NoAveraging",
+    "Objective",
     "Pinned",
+    "PolynomialAveraging",
     "Potentials",
+    "SequenceModel",
     "Structure",
+    "StructuredPredictor",
+    "SuffixAveraging",
+    "TaskLoss",
     "Tree",
+    "UniformAveraging",
+    "WeightedHamming",
+    "ZeroOne",
     "decode",
     "grid_edges",
     "gumbel_noise",

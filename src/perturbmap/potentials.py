@@ -51,24 +51,25 @@ def as_floats(name: str, values: ArrayLike) -> Floats:
     return array
 
 
-def _as_edges(edges: ArrayLike, n_sites: int) -> Labels:
+def check_edges(edges: ArrayLike, n_sites: int, name: str = "edges") -> Labels:
+    """Pairs of different sites as an int32 array; else an error that names the argument."""
     array = np.asarray(edges)
     if array.size == 0:
         return np.empty((0, 2), dtype=np.int32)
     if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(f"edges must have shape (n_edges, 2), two sites an edge, but it has shape {array.shape}.")
+        raise ValueError(f"{name} must have shape (n_edges, 2), two sites an edge, but it has shape {array.shape}.")
     if not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"edges must hold integer site numbers, but its dtype is {array.dtype}.")
+        raise ValueError(f"{name} must hold integer site numbers, but its dtype is {array.dtype}.")
     if array.min() < 0 or array.max() >= n_sites:
         bad = np.flatnonzero((array < 0).any(axis=1) | (array >= n_sites).any(axis=1))
         raise ValueError(
-            f"edges must join sites 0..{n_sites - 1}, but edge {bad[0]} is {array[bad[0]].tolist()}; "
-            "unary has one row a site."
+            f"{name} must join sites 0..{n_sites - 1}, but edge {bad[0]} is {array[bad[0]].tolist()}; "
+            "there is one row of unary potentials or features a site."
         )
     if (array[:, 0] == array[:, 1]).any():
-        loops = np.flatnonzero(array[:, 0] == array[:, 1])
+        loop = np.flatnonzero(array[:, 0] == array[:, 1])[0]
         raise ValueError(
-            f"edges must join two different sites, but edge {loops[0]} joins site {array[loops[0], 0]} to itself. "
+            f"{name} must join two different sites, but edge {loop} joins site {array[loop, 0]} to itself. "
             "Add its diagonal to that site's unary potentials instead."
         )
     return np.ascontiguousarray(array, dtype=np.int32)
@@ -127,7 +128,7 @@ class Potentials:
                 raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
             e = np.empty((0, 2), dtype=np.int32)
         else:
-            e = _chain_edges(site_offsets) if edges is None else _as_edges(edges, n_sites)
+            e = _chain_edges(site_offsets) if edges is None else check_edges(edges, n_sites)
             tables = as_floats("pairwise", pairwise)
             per_edge, shared = (len(e), n_labels, n_labels), (n_labels, n_labels)
             if tables.shape not in (per_edge, shared):
@@ -299,11 +300,13 @@ class Potentials:
             total = total + _sum_by_example(edge_scores, self.edge_offsets)
         return total
 
-    def indicators(self, labels: ArrayLike, weight: float = 1.0) -> Moments:
-        """``weight`` times the indicators of one labelling, ``(n_sites,)``."""
+    def indicators(self, labels: ArrayLike, weight: ArrayLike = 1.0) -> Moments:
+        """``weight``, one number or one an example, times the indicators of one labelling, ``(n_sites,)``."""
         y = self.check_labels("labels", labels, unknown=False)
+        each = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(self),))
         unary = np.zeros((self.n_sites, self.n_labels))
-        unary[np.arange(self.n_sites), y] = weight
+        unary[np.arange(self.n_sites), y] = np.repeat(each, np.diff(self.site_offsets))
+        weight = np.repeat(each, np.diff(self.edge_offsets))
         if self.pairwise is None:
             return Moments(unary, None)
         pairwise = np.zeros(self.pairwise.shape)

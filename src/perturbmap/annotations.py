@@ -1,0 +1,114 @@
+"""What is known of the labels of each example: everything, something, nothing, or probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.examples import Dataset
+from perturbmap.potentials import Floats, Labels
+from perturbmap.task_losses.base import one_hot
+
+UNKNOWN = -1
+
+
+def _is_soft(entry: Any) -> bool:
+    return isinstance(entry, np.ndarray) and entry.ndim == 2
+
+
+def _values(entry: Any) -> list[Hashable]:
+    return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
+
+
+def _is_unknown(value: Hashable) -> bool:
+    return value is None or (isinstance(value, (int, np.integer)) and value == UNKNOWN)
+
+
+def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[Hashable]:
+    """All label values, sorted; ``classes`` where the user names them."""
+    if classes is not None:
+        if len(set(classes)) != len(classes):
+            raise ValueError("classes must not repeat a label.")
+        return list(classes)
+    found: set[Hashable] = set()
+    for entry in y:
+        if entry is not None and not _is_soft(entry):
+            found.update(v for v in _values(entry) if not _is_unknown(v))
+    if not found:
+        widths = {entry.shape[1] for entry in y if _is_soft(entry)}
+        if len(widths) == 1:
+            return list(range(widths.pop()))
+        raise ValueError("y must hold some labelled site: with no label at all there is nothing to learn from.")
+    try:
+        return sorted(found)  # type: ignore[type-var]  # what cannot be compared is sorted by its text below
+    except TypeError:
+        return sorted(found, key=lambda v: (type(v).__name__, str(v)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """Labels and probabilities of all sites of a data set.
+
+    labels : (n_sites,), -1 where no label is known
+    q : (n_sites, n_labels); one-hot for labels, as given for soft labels, zero where nothing is known
+    is_complete : (n_examples,), whether something is known of every site
+    """
+
+    labels: Labels
+    q: Floats
+    is_complete: NDArray[np.bool_]
+
+    @classmethod
+    def encode(cls, y: Sequence[Any], data: Dataset, classes: Sequence[Hashable]) -> Annotations:
+        """Checks y against the examples; raises ValueError naming the first entry that does not fit."""
+        if isinstance(y, (str, dict)) or not hasattr(y, "__len__"):
+            raise ValueError("y must be a list with one entry an example: labels, soft labels or None.")
+        if len(y) != len(data):
+            raise ValueError(f"X and y must have the same length, but X has {len(data)} examples and y {len(y)}.")
+        number = {c: k for k, c in enumerate(classes)}
+        labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
+        q = np.zeros((data.n_sites, len(classes)))
+        for n, entry in enumerate(y):
+            sites = slice(int(data.site_offsets[n]), int(data.site_offsets[n + 1]))
+            count = sites.stop - sites.start
+            if entry is None:
+                continue
+            if _is_soft(entry):
+                q[sites] = _check_soft(n, entry, count, len(classes))
+                continue
+            values = _values(entry)
+            if len(values) != count:
+                raise ValueError(f"y[{n}] must have one label a site, {count}, but has {len(values)}.")
+            try:
+                labels[sites] = [UNKNOWN if _is_unknown(v) else number[v] for v in values]
+            except (KeyError, TypeError):
+                bad = next(v for v in values if not _is_unknown(v) and v not in number)
+                raise ValueError(
+                    f"y[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
+                    "Name all labels with classes=, where y may not show them all."
+                ) from None
+            q[sites] = one_hot(labels[sites], len(classes))
+        known = q.sum(axis=1) > 0
+        complete = [
+            bool(known[a:b].all()) for a, b in zip(data.site_offsets[:-1], data.site_offsets[1:], strict=True)
+        ]
+        return cls(labels, q, np.array(complete, dtype=bool))
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether every known site has a label, none only probabilities."""
+        return bool(((self.q.sum(axis=1) > 0) == (self.labels >= 0)).all())
+
+
+def _check_soft(n: int, entry: NDArray[Any], n_sites: int, n_labels: int) -> Floats:
+    q = np.asarray(entry, dtype=np.float64)
+    if q.shape != (n_sites, n_labels):
+        raise ValueError(f"y[{n}] must have shape ({n_sites}, {n_labels}) for soft labels, but has {q.shape}.")
+    if not np.isfinite(q).all() or (q < 0).any() or not np.allclose(q.sum(axis=1), 1, atol=1e-6):
+        raise ValueError(f"y[{n}] must hold probabilities: not negative, and every row must sum to 1.")
+    return q

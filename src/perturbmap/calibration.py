@@ -1,0 +1,49 @@
+"""Calibration: slope and shift of the log-odds, fitted on held-out examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from perturbmap.potentials import Floats
+
+# Probabilities below this are those of labels that cannot be; their logarithm has no place in a fit.
+_SMALLEST = 1e-12
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """``q -> softmax(slope * log q + shift)``, one slope, one shift a label (the first is zero)."""
+
+    slope: float
+    shift: Floats
+
+    def __call__(self, q: Floats) -> Floats:
+        """Calibrated probabilities; what is impossible stays so."""
+        log_q = np.log(np.maximum(q, _SMALLEST))
+        p = np.exp(log_softmax(self.slope * log_q + self.shift, axis=1)) * (q > 0)
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    @classmethod
+    def fit(cls, q: Floats, label_weights: Floats) -> Calibration:
+        """Maximises the weighted likelihood ``sum c log softmax(slope * log q + shift)`` of held-out sites."""
+        log_q = np.log(np.maximum(q, _SMALLEST))
+        c, total = label_weights, label_weights.sum(axis=1, keepdims=True)
+        scale = max(1e-300, float(total.sum()))
+
+        def loss(parameters: Floats) -> tuple[float, Floats]:
+            shift = np.concatenate([[0.0], parameters[1:]])
+            log_p = log_softmax(parameters[0] * log_q + shift, axis=1)
+            residual = c - total * np.exp(log_p)
+            gradient = np.concatenate([[(residual * log_q).sum()], residual.sum(axis=0)[1:]])
+            return -float((c * log_p).sum()) / scale, -gradient / scale
+
+        start = np.concatenate([[1.0], np.zeros(q.shape[1] - 1)])
+        bounds = [(1e-3, None)] + [(None, None)] * (q.shape[1] - 1)
+        best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        return cls(float(best[0]), np.concatenate([[0.0], best[1:]]))

@@ -1,0 +1,350 @@
+"""The estimator: scikit-learn's grammar over lists of ragged examples."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
+
+from perturbmap import persistence
+from perturbmap.annotations import Annotations, find_classes
+from perturbmap.calibration import Calibration
+from perturbmap.decoding import Decoding
+from perturbmap.examples import Dataset
+from perturbmap.fit_run import Callback, Run, part_of
+from perturbmap.inference import decode, marginals
+from perturbmap.models import Model, SequenceModel
+from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
+from perturbmap.perturbation import seed_of
+from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.semi_supervised import complete, mixture
+from perturbmap.solvers import DoubleSGD, Problem, SGDState
+from perturbmap.structures import Chain, Structure
+from perturbmap.task_losses import TaskLoss
+
+
+@final
+class StructuredPredictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Predicts the labels of structured examples.
+
+    X is a list of examples: feature matrices, or `Example`. An entry of y is a sequence of labels (any hashable
+    values, -1 or None where a site's label is not known), None for an unlabelled example, or an array
+    ``(n_sites, n_labels)`` of probabilities.
+
+    model : features to potentials; `SequenceModel` by default
+    structure : which labellings there are, and how the best is found; `Chain` by default
+    objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
+    l2 : weight of the penalty ``l2/2 ||w||^2``
+    solver : how; `DoubleSGD` by default
+    unlabelled_weight : kappa, the weight of examples that are not fully labelled
+    hard_labels : complete their labels by the best labelling, not by marginals
+    calibration : number of cross-validation folds from which slope and shift of the log-odds are fitted; None: none
+    decoding : which labelling ``predict`` returns
+    task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
+    n_perturbations : for marginals
+    classes : all label values, where y may not show them all
+    random_state : an integer, a numpy Generator, or None for a different fit each time
+    """
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        structure: Structure | None = None,
+        objective: Objective | None = None,
+        *,
+        l2: float = 1e-3,
+        solver: DoubleSGD | None = None,
+        unlabelled_weight: float = 1.0,
+        hard_labels: bool = False,
+        calibration: int | None = None,
+        decoding: Decoding = Decoding.MAP,
+        task_loss: TaskLoss | None = None,
+        n_perturbations: int = 100,
+        classes: Sequence[Hashable] | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.model = model
+        self.structure = structure
+        self.objective = objective
+        self.l2 = l2
+        self.solver = solver
+        self.unlabelled_weight = unlabelled_weight
+        self.hard_labels = hard_labels
+        self.calibration = calibration
+        self.decoding = decoding
+        self.task_loss = task_loss
+        self.n_perturbations = n_perturbations
+        self.classes = classes
+        self.random_state = random_state
+
+    # The parts, with their defaults.
+
+    @property
+    def _model(self) -> Model:
+        return SequenceModel() if self.model is None else self.model
+
+    @property
+    def _structure(self) -> Structure:
+        return Chain() if self.structure is None else self.structure
+
+    @property
+    def _objective(self) -> Objective:
+        return MarginalLogLikelihood() if self.objective is None else self.objective
+
+    @property
+    def _solver(self) -> DoubleSGD:
+        return DoubleSGD() if self.solver is None else self.solver
+
+    @property
+    def _task_loss(self) -> TaskLoss:
+        return self._objective.task_loss if self.task_loss is None else self.task_loss
+
+    # Learning.
+
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        *,
+        validation: tuple[Sequence[Any], Sequence[Any]] | None = None,
+        patience: int = 5,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60.0,
+        callback: Callback | None = None,
+    ) -> StructuredPredictor:
+        """Learns ``coef_``; with examples that are not fully labelled, by Algorithm 3.
+
+        With ``validation`` data, the weights of the least validation loss are kept, and learning stops when it has
+        not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
+        already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had.
+        ``callback`` gets a dict of progress now and then. Ctrl-C ends the fit with the weights so far.
+        """
+        problem, annotations = self._start(X, y)
+        held_out = None if validation is None else self._encode_validation(*validation)
+        run = Run(problem, self._solver, self._task_loss, self._n_weights, held_out, patience, callback)
+        if checkpoint is not None:
+            run.resume(checkpoint, checkpoint_seconds, self, annotations)
+        try:
+            self._learn(run, annotations)
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"fit was interrupted at step {run.state.iteration}; the estimator has the weights so far.",
+                stacklevel=2,
+            )
+        self.coef_ = run.best_weights()
+        self.n_iter_ = run.state.iteration
+        self.history_ = run.history
+        self._state = run.state
+        return self
+
+    def _learn(self, run: Run, annotations: Annotations) -> None:
+        everything = run.problem
+        labelled = np.flatnonzero(annotations.is_complete)
+        if labelled.size == 0:  # every example has gaps: begin with the sites that are known
+            labelled = np.arange(len(everything.data))
+        self.calibration_: Calibration | None = run.calibration
+        if run.phase == 1:
+            if self.calibration is not None and run.state.iteration == 0:
+                self.calibration_ = run.calibration = self._calibrate(everything, labelled)
+            run.problem = part_of(everything, labelled)
+            run.go()
+            if len(labelled) == len(everything.data) and annotations.is_complete.all():
+                return
+            run.phase, run.first_weights = 2, run.state.average.copy()
+            run.state = SGDState(run.first_weights.copy(), run.first_weights.copy(), 0)
+        assert run.first_weights is not None
+        hard = self.hard_labels or not self._objective.takes_soft_labels
+        q = complete(
+            everything,
+            annotations,
+            run.first_weights,
+            hard=hard,
+            calibration=run.calibration,
+            n_perturbations=self.n_perturbations,
+        )
+        targets = mixture(everything, annotations, q, self.unlabelled_weight, hard=hard)
+        run.problem = replace(everything, targets=targets)
+        run.go()
+
+    def partial_fit(
+        self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
+    ) -> StructuredPredictor:
+        """One pass over fully labelled examples, from the weights so far; ``classes`` are needed the first time."""
+        fresh = not hasattr(self, "coef_")
+        if fresh:
+            named = classes if classes is not None else self.classes
+            if named is None:
+                raise ValueError("classes must name all labels at the first call of partial_fit.")
+            self.classes_ = list(named)
+            self.calibration_, self.history_ = None, []
+        problem, annotations = self._start(X, y, known_classes=self.classes_)
+        if not annotations.is_complete.all():
+            raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
+        state = self._state if not fresh else SGDState(np.zeros(self._n_weights), np.zeros(self._n_weights))
+        solver: DoubleSGD = clone(self._solver).set_params(n_passes=1)
+        n_steps = solver.n_iter(len(problem.data))
+        self._state = solver.run(problem, state, n_iter=state.iteration + n_steps)
+        self.coef_, self.n_iter_ = self._state.average.copy(), self._state.iteration
+        return self
+
+    # Prediction.
+
+    def predict(self, X: Sequence[Any]) -> list[np.ndarray]:
+        """Labels, one array an example, decoded as ``decoding`` says."""
+        data, f = self._potentials(X)
+        is_plain = all(isinstance(c, (str, bool, int, float)) for c in self.classes_)
+        values = np.empty(len(self.classes_), dtype=object)
+        values[:] = self.classes_
+        values = np.asarray(self.classes_) if is_plain else values
+        return [values[part] for part in f.split(self._decode(data, f))]
+
+    def _decode(self, data: Dataset, f: Potentials) -> Labels:
+        if self.decoding is Decoding.MAP:
+            return self._structure.argmax(f)
+        q = self._marginals(f, None)
+        if self.decoding is Decoding.MARGINAL:
+            return decode(q)
+        return decode(q, self._task_loss.site_weights(q, data.sizes, data.site_offsets))
+
+    def predict_marginals(self, X: Sequence[Any], given: Sequence[Any] | None = None) -> list[Floats]:
+        """P(label) of every site, ``(n_sites, n_labels)`` an example, in the order of ``classes_``.
+
+        ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
+        """
+        data, f = self._potentials(X)
+        known = None if given is None else Annotations.encode(given, data, self.classes_).labels
+        return f.split(self._marginals(f, known))
+
+    def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
+        """1 - the mean task loss over examples; sites whose label is not known do not count."""
+        return 1.0 - float(np.mean(self.losses(X, y)))
+
+    def losses(self, X: Sequence[Any], y: Sequence[Any]) -> Floats:
+        """The task loss of the prediction for each example."""
+        data, f = self._potentials(X)
+        labels = Annotations.encode(y, data, self.classes_).labels
+        predicted = self._decode(data, f)
+        return self._task_loss.value(labels, predicted, data.sizes, data.site_offsets, len(self.classes_))
+
+    # Keeping it.
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the fitted estimator to one file, atomically, without pickle."""
+        self._fitted_classes()
+        classes = [persistence.to_json(c) for c in self.classes_]
+        if any(isinstance(c, (list, dict)) for c in classes):
+            raise ValueError("classes must be numbers, texts or booleans to be saved.")
+        parameters = {
+            k: persistence.to_json(v) for k, v in self.get_params(deep=False).items() if k != "random_state"
+        }
+        arrays = {"coef": self.coef_, "w": self._state.w, "average": self._state.average}
+        if self.calibration_ is not None:
+            arrays["calibration"] = np.concatenate([[self.calibration_.slope], self.calibration_.shift])
+        about = {
+            "parameters": parameters,
+            "classes": classes,
+            "n_features_in": self.n_features_in_,
+            "iteration": self._state.iteration,
+        }
+        persistence.write(path, "estimator", about, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> StructuredPredictor:
+        """The estimator that `save` wrote; ValueError for a damaged, truncated or foreign file."""
+        about, arrays = persistence.read(path, "estimator")
+        estimator = cls(**{k: persistence.from_json(v) for k, v in about["parameters"].items()})
+        estimator.coef_ = arrays["coef"]
+        estimator.classes_ = about["classes"]
+        estimator.n_features_in_ = about["n_features_in"]
+        estimator.n_iter_ = about["iteration"]
+        estimator.history_ = []
+        estimator._state = SGDState(arrays["w"], arrays["average"], about["iteration"])
+        c = arrays.get("calibration")
+        estimator.calibration_ = None if c is None else Calibration(float(c[0]), c[1:])
+        return estimator
+
+    # Inside.
+
+    def _fitted_classes(self) -> list[Hashable]:
+        if not hasattr(self, "coef_"):
+            raise NotFittedError("This StructuredPredictor is not fitted yet: call fit(X, y) first.")
+        return self.classes_
+
+    def _potentials(self, X: Sequence[Any]) -> tuple[Dataset, Potentials]:
+        classes = self._fitted_classes()
+        data = Dataset.from_examples(X)
+        self._check_features(data)
+        return data, self._model.potentials(self.coef_, data, len(classes))
+
+    def _check_features(self, data: Dataset) -> None:
+        if data.n_features != self.n_features_in_:
+            raise ValueError(f"X has {data.n_features} features, but the fit had {self.n_features_in_}.")
+
+    def _marginals(self, f: Potentials, given: Any) -> Floats:
+        seed = seed_of(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
+        q = marginals(self._structure, f, given=given, n_perturbations=self.n_perturbations, rng=seed).mean
+        return q if self.calibration_ is None else self.calibration_(q)
+
+    def _start(
+        self, X: Sequence[Any], y: Sequence[Any], known_classes: list[Hashable] | None = None
+    ) -> tuple[Problem, Annotations]:
+        """Checks everything before any work is done."""
+        if not (np.isfinite(self.l2) and self.l2 > 0):
+            raise ValueError(f"l2 must be positive, but is {self.l2}.")
+        if not (np.isfinite(self.unlabelled_weight) and self.unlabelled_weight >= 0):
+            raise ValueError(f"unlabelled_weight must not be negative, but is {self.unlabelled_weight}.")
+        self._solver.check()
+        data = Dataset.from_examples(X)
+        if len(y) != len(data):
+            raise ValueError(f"X and y must have the same length, but X has {len(data)} examples and y {len(y)}.")
+        self.classes_ = find_classes(y, self.classes) if known_classes is None else known_classes
+        annotations = Annotations.encode(y, data, self.classes_)
+        if not (annotations.q > 0).any():
+            raise ValueError("y must hold some labelled site: with no label at all there is nothing to learn from.")
+        if not self._objective.takes_soft_labels and not annotations.is_hard:
+            raise ValueError(
+                f"{type(self._objective).__name__} learns from labels, not from soft ones: give labels in y."
+            )
+        if known_classes is not None and hasattr(self, "n_features_in_"):
+            self._check_features(data)
+        self.n_features_in_ = data.n_features
+        k = len(self.classes_)
+        self._n_weights = self._model.n_weights(data, k)
+        c = self._objective.label_weights(annotations.q, data.sizes, data.site_offsets)
+        targets = Targets(annotations.labels, c, annotations.is_complete, np.ones(len(data)))
+        seed = seed_of(self.random_state)
+        problem = Problem(data, targets, k, self._model, self._structure, self._objective, self.l2, seed)
+        # The structure has its say now, not after an hour.
+        first = np.arange(min(2, len(data)))
+        self._structure.maximise(self._model.potentials(np.zeros(self._n_weights), data.take(first), k))
+        return problem, annotations
+
+    def _encode_validation(self, X: Sequence[Any], y: Sequence[Any]) -> tuple[Dataset, Annotations]:
+        data = Dataset.from_examples(X)
+        self._check_features(data)
+        return data, Annotations.encode(y, data, self.classes_)
+
+    def _calibrate(self, problem: Problem, labelled: np.ndarray) -> Calibration:
+        """Pinned log-odds of held-out examples, by cross-validation on the labelled part."""
+        assert self.calibration is not None
+        if not 2 <= self.calibration <= len(labelled):
+            raise ValueError(
+                f"calibration must be a number of folds from 2 to the {len(labelled)} labelled examples, "
+                f"but is {self.calibration}."
+            )
+        q, c = [], []
+        for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
+            part, held = part_of(problem, labelled[train]), part_of(problem, labelled[test])
+            zeros = np.zeros(self._n_weights)
+            w = self._solver.run(part, SGDState(zeros, zeros.copy())).average
+            f = self._model.potentials(w, held.data, problem.n_labels)
+            q.append(marginals(self._structure, f, n_perturbations=self.n_perturbations, rng=problem.seed).mean)
+            c.append(held.targets.label_weights)
+        return Calibration.fit(np.concatenate(q), np.concatenate(c))

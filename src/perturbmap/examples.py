@@ -1,0 +1,180 @@
+"""Structured examples: features of sites and edges, one by one and as a ragged data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from perturbmap.potentials import Floats, Labels, as_floats, check_edges
+
+#: A dense float64 array or a ``scipy.sparse.csr_array``, which has no types.
+Features = Any
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Example:
+    """The input x of one example.
+
+    features : (n_sites, n_features), dense or ``scipy.sparse``
+    edges : (n_edges, 2), optional; left out, consecutive sites are joined. Direction matters to `SequenceModel`
+        (parent, child).
+    edge_features : (n_edges, n_edge_features), optional
+    label_features : (n_labels, n_label_features), optional; of the things that sites are matched to
+    sizes : (n_sites,), optional; how much a site counts in a weighted loss, for instance its area
+    """
+
+    features: Any
+    edges: Any = None
+    edge_features: Any = None
+    label_features: Any = None
+    sizes: Any = None
+
+
+def _rows(name: str, n: int, array: Any, n_rows: int, rows_of: str) -> Any:
+    if array.ndim != 2 or array.shape[0] != n_rows:
+        raise ValueError(
+            f"{name} of example {n} must have shape ({n_rows}, ...), one row {rows_of}, but has shape {array.shape}."
+        )
+    return array
+
+
+def _one(name: str, n: int, values: Any) -> Features:
+    """Features of one example: sparse as CSR, anything else as a finite float64 array."""
+    if sp.issparse(values):
+        matrix = sp.csr_array(values, dtype=np.float64)
+        if not np.isfinite(matrix.data).all():
+            raise ValueError(f"{name} of example {n} must be finite.")
+        return matrix
+    return as_floats(f"{name} of example {n}", values)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples one after another, as `Potentials` has them; ``take`` makes a mini-batch.
+
+    ``streams`` are the examples' random streams: their positions in the data set they come from.
+    """
+
+    features: Features
+    site_offsets: NDArray[np.int64]
+    edges: Labels
+    edge_offsets: NDArray[np.int64]
+    edge_features: Floats | None
+    label_features: list[Floats] | None
+    sizes: Floats
+    streams: NDArray[np.uint64]
+
+    @classmethod
+    def from_examples(cls, X: Sequence[Any]) -> Dataset:
+        """Checks the examples; a bare feature matrix is an `Example` without edges."""
+        if isinstance(X, (np.ndarray, str, dict)) or not hasattr(X, "__len__"):
+            raise ValueError(
+                "X must be a list of examples, one feature matrix (n_sites, n_features) or Example each, "
+                f"but is a {type(X).__name__}. A single example is a list of one."
+            )
+        if len(X) == 0:
+            raise ValueError("X must hold at least one example, but is empty.")
+        examples = [x if isinstance(x, Example) else Example(x) for x in X]
+        features = []
+        edges, sizes = [], []
+        edge_features: list[Floats] = []
+        label_features: list[Floats] = []
+        for n, x in enumerate(examples):
+            rows = _one("features", n, x.features)
+            if rows.ndim != 2:
+                raise ValueError(
+                    f"features of example {n} must have shape (n_sites, n_features), but has shape {rows.shape}."
+                )
+            n_sites = rows.shape[0]
+            features.append(rows)
+            if x.edges is None:
+                steps = np.arange(max(0, n_sites - 1), dtype=np.int32)
+                edges.append(np.stack([steps, steps + np.int32(1)], axis=1))
+            else:
+                edges.append(check_edges(x.edges, n_sites, f"edges of example {n}"))
+            if x.edge_features is not None:
+                rows = np.asarray(_one("edge_features", n, x.edge_features))
+                edge_features.append(_rows("edge_features", n, rows, len(edges[-1]), "an edge"))
+            if x.label_features is not None:
+                label_features.append(np.asarray(_one("label_features", n, x.label_features)))
+            size = np.ones(n_sites) if x.sizes is None else as_floats(f"sizes of example {n}", x.sizes)
+            if size.shape != (n_sites,) or (size < 0).any():
+                raise ValueError(f"sizes of example {n} must be {n_sites} numbers, none negative.")
+            sizes.append(size)
+        for name, parts in (
+            ("features", features),
+            ("edge_features", edge_features),
+            ("label_features", label_features),
+        ):
+            if parts and len(parts) != len(examples):
+                raise ValueError(f"{name} must be given for all examples or for none.")
+            if len({part.shape[1] for part in parts}) > 1:
+                raise ValueError(
+                    f"{name} must have the same number of columns in all examples, "
+                    f"but they have {sorted({part.shape[1] for part in parts})}."
+                )
+        is_sparse = any(sp.issparse(part) for part in features)
+        site_offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in features])]).astype(np.int64)
+        return cls(
+            sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features),
+            site_offsets,
+            np.concatenate([e + np.int32(s) for e, s in zip(edges, site_offsets[:-1], strict=True)]),
+            np.concatenate([[0], np.cumsum([len(e) for e in edges])]).astype(np.int64),
+            np.concatenate(edge_features) if edge_features else None,
+            label_features or None,
+            np.concatenate(sizes),
+            np.arange(len(examples), dtype=np.uint64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @property
+    def n_sites(self) -> int:
+        """Of all examples together."""
+        return int(self.site_offsets[-1])
+
+    @property
+    def n_features(self) -> int:
+        """Columns of ``features``."""
+        return int(self.features.shape[1])
+
+    @property
+    def site_counts(self) -> NDArray[np.int64]:
+        """Of each example."""
+        return np.diff(self.site_offsets)
+
+    def sites_of(self, indices: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The sites of some examples, one after another."""
+        return _ranges(self.site_offsets, indices)
+
+    def take(self, indices: NDArray[np.intp]) -> Dataset:
+        """A mini-batch of these examples; they keep their streams."""
+        sites, edges = _ranges(self.site_offsets, indices), _ranges(self.edge_offsets, indices)
+        site_offsets = np.concatenate([[0], np.cumsum(np.diff(self.site_offsets)[indices])])
+        edge_counts = np.diff(self.edge_offsets)[indices]
+        moved = np.repeat(site_offsets[:-1] - self.site_offsets[indices], edge_counts).astype(np.int32)
+        return Dataset(
+            self.features[sites],
+            site_offsets,
+            self.edges[edges] + moved[:, None],
+            np.concatenate([[0], np.cumsum(edge_counts)]),
+            None if self.edge_features is None else self.edge_features[edges],
+            None if self.label_features is None else [self.label_features[i] for i in indices],
+            self.sizes[sites],
+            self.streams[indices],
+        )
+
+
+def _ranges(offsets: NDArray[np.int64], indices: NDArray[np.intp]) -> NDArray[np.intp]:
+    counts = (offsets[1:] - offsets[:-1])[indices]
+    ends = np.cumsum(counts)
+    starts = offsets[indices] - (ends - counts)
+    return np.repeat(starts, counts) + np.arange(ends[-1] if ends.size else 0)

@@ -1,0 +1,66 @@
+"""Binary labels on a graph: foreground and background, with edges that attract."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from perturbmap.examples import Dataset
+from perturbmap.models.base import Model
+from perturbmap.potentials import Floats, Moments, Potentials
+
+
+@final
+class GraphModel(Model):
+    """``f(y) = sum_d (2 y_d - 1) (w_U . x_d + b) - sum_e w_P . x_e [y_i != y_j]``, ``w_P >= 0``, ``x_e >= 0``.
+
+    The signs keep f supermodular; `project` sets negative weights of edges to zero, after every step and in plain
+    sight. Without edge features, every edge has the single feature 1.
+    """
+
+    def n_weights(self, data: Dataset, n_labels: int) -> int:
+        """w_U, b and w_P."""
+        if n_labels != 2:
+            raise ValueError(
+                f"GraphModel needs two labels, but y has {n_labels}. Use SequenceModel for chains and trees."
+            )
+        if data.edge_features is not None and data.edge_features.size and data.edge_features.min() < 0:
+            raise ValueError(
+                "edge_features must not be negative: with non-negative weights they keep every edge attractive. "
+                "Use similarities, such as exp(-distance)."
+            )
+        return data.n_features + 1 + int(_edge_features(data).shape[1])
+
+    def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
+        """See `Model.potentials`."""
+        n = batch.n_features
+        score = np.asarray(batch.features @ w[:n]) + w[n]
+        penalty = _edge_features(batch) @ w[n + 1 :]
+        tables = np.zeros((len(penalty), 2, 2))
+        tables[:, 0, 1] = tables[:, 1, 0] = -penalty
+        return Potentials._trusted(
+            np.stack([-score, score], axis=1),
+            tables,
+            batch.edges,
+            batch.site_offsets,
+            batch.edge_offsets,
+            batch.streams,
+        )
+
+    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
+        """See `Model.pullback`."""
+        assert moments.pairwise is not None
+        unary = moments.unary[:, 1] - moments.unary[:, 0]
+        disagreement = moments.pairwise[:, 0, 1] + moments.pairwise[:, 1, 0]
+        edges = -(_edge_features(batch).T @ disagreement)
+        return np.concatenate([np.asarray(batch.features.T @ unary), [unary.sum()], edges])
+
+    def project(self, w: Floats, batch: Dataset, n_labels: int) -> Floats:
+        """Negative edge weights become zero."""
+        n = batch.n_features + 1
+        return np.concatenate([w[:n], np.maximum(0, w[n:])])
+
+
+def _edge_features(batch: Dataset) -> Floats:
+    return np.ones((len(batch.edges), 1)) if batch.edge_features is None else batch.edge_features

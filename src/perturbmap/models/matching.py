@@ -1,0 +1,53 @@
+"""Matchings: a bilinear score of a site's and a label's features."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from perturbmap.examples import Dataset
+from perturbmap.models.base import Model
+from perturbmap.potentials import Floats, Moments, Potentials
+
+
+@final
+class MatchingModel(Model):
+    """``f(y) = sum_d x_d' W z_{y_d}``: x are the sites' features, z the ``label_features`` of the same example.
+
+    Examples may differ in their number of labels; labels that an example does not have are scored out of reach.
+    """
+
+    def n_weights(self, data: Dataset, n_labels: int) -> int:
+        """W, row by row."""
+        if data.label_features is None:
+            raise ValueError("MatchingModel needs label_features: use Example(features, label_features=...).")
+        return data.n_features * int(data.label_features[0].shape[1])
+
+    def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
+        """See `Model.potentials`."""
+        labels = _label_features(batch)
+        projected = np.asarray(batch.features @ w.reshape(batch.n_features, -1))
+        scores = [
+            projected[first:last] @ z.T
+            for first, last, z in zip(batch.site_offsets[:-1], batch.site_offsets[1:], labels, strict=True)
+        ]
+        out_of_reach = -1e6 * (1 + max((np.abs(s).max() for s in scores if s.size), default=0.0))
+        unary = np.full((batch.n_sites, n_labels), out_of_reach)
+        for first, s in zip(batch.site_offsets[:-1], scores, strict=True):
+            unary[first : first + s.shape[0], : s.shape[1]] = s
+        no_edges = np.empty((0, 2), dtype=np.int32), np.zeros(len(batch) + 1, dtype=np.int64)
+        return Potentials._trusted(unary, None, no_edges[0], batch.site_offsets, no_edges[1], batch.streams)
+
+    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
+        """See `Model.pullback`."""
+        labels = _label_features(batch)
+        gradient = np.zeros((batch.n_features, labels[0].shape[1]))
+        for first, last, z in zip(batch.site_offsets[:-1], batch.site_offsets[1:], labels, strict=True):
+            gradient += batch.features[first:last].T @ (moments.unary[first:last, : len(z)] @ z)
+        return gradient.ravel()
+
+
+def _label_features(batch: Dataset) -> list[Floats]:
+    assert batch.label_features is not None
+    return batch.label_features

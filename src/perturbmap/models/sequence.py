@@ -1,0 +1,69 @@
+"""Sequences and trees: a score for each label of a site, a score for each pair of labels along an edge."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import numpy as np
+
+from perturbmap.examples import Dataset
+from perturbmap.models.base import Model
+from perturbmap.potentials import Floats, Moments, Potentials
+
+
+class _Weights(NamedTuple):
+    unary: Floats  # (n_features, K)
+    bias: Floats  # (K,)
+    transition: Floats  # (K, K)
+    first: Floats  # (K,)
+    last: Floats  # (K,)
+
+
+@final
+class SequenceModel(Model):
+    """``f(y) = sum_d (U[:, y_d] . x_d + b[y_d]) + sum_e T[y_i, y_j] + first[y of roots] + last[y of leaves]``.
+
+    Edges run from parent to child; on a chain, left out of the examples, the root is the first site and the leaf
+    the last. Features may be dense or sparse.
+    """
+
+    def _unpack(self, w: Floats, n_features: int, k: int) -> _Weights:
+        unary, bias, transition, first, last = np.split(w, np.cumsum([n_features * k, k, k * k, k]))
+        return _Weights(unary.reshape(n_features, k), bias, transition.reshape(k, k), first, last)
+
+    def n_weights(self, data: Dataset, n_labels: int) -> int:
+        """U, b, T, first and last."""
+        return (data.n_features + n_labels + 3) * n_labels
+
+    def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
+        """See `Model.potentials`; all edges share the table T."""
+        weights = self._unpack(w, batch.n_features, n_labels)
+        unary = np.asarray(batch.features @ weights.unary) + weights.bias
+        roots, leaves = _ends(batch)
+        unary[roots] += weights.first
+        unary[leaves] += weights.last
+        return Potentials._trusted(
+            unary, weights.transition, batch.edges, batch.site_offsets, batch.edge_offsets, batch.streams
+        )
+
+    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
+        """See `Model.pullback`."""
+        roots, leaves = _ends(batch)
+        assert moments.pairwise is not None
+        return np.concatenate(
+            [
+                np.asarray(batch.features.T @ moments.unary).ravel(),
+                moments.unary.sum(axis=0),
+                moments.pairwise.ravel(),
+                moments.unary[roots].sum(axis=0),
+                moments.unary[leaves].sum(axis=0),
+            ]
+        )
+
+
+def _ends(batch: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Sites that are no edge's child, and sites that are no edge's parent."""
+    is_root, is_leaf = np.ones(batch.n_sites, dtype=bool), np.ones(batch.n_sites, dtype=bool)
+    is_leaf[batch.edges[:, 0]] = False
+    is_root[batch.edges[:, 1]] = False
+    return np.flatnonzero(is_root), np.flatnonzero(is_leaf)

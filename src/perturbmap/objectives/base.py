@@ -1,0 +1,52 @@
+"""Objectives: likelihoods in potential space, value and gradient together."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.structures.base import Structure
+from perturbmap.task_losses.base import TaskLoss
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What an objective is to make likely, over the sites of a batch.
+
+    labels : (n_sites,), -1 where not known
+    label_weights : (n_sites, n_labels), ``c = q * theta``
+    is_complete : (n_examples,), whether something is known of every site
+    weights : (n_examples,), how much each example counts
+    """
+
+    labels: Labels
+    label_weights: Floats
+    is_complete: NDArray[np.bool_]
+    weights: Floats
+
+
+class Objective(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """To be maximised; knows potentials and nothing of features."""
+
+    #: Whether it can learn from probabilities of labels, not only from labels.
+    takes_soft_labels: bool
+
+    @property
+    @abstractmethod
+    def task_loss(self) -> TaskLoss:
+        """The loss whose row of Table 1 this is."""
+
+    @abstractmethod
+    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
+        """``c`` of `Targets`."""
+
+    @abstractmethod
+    def value_and_grad(
+        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats
+    ) -> tuple[Floats, Moments]:
+        """Its estimate under one draw of the noise, an example; and the gradient of their weighted sum."""

@@ -1,0 +1,80 @@
+"""The marginal log-likelihood: Algorithms 2 and 4, the Hamming rows of Table 1, in one body."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from perturbmap.objectives.base import Objective, Targets
+from perturbmap.perturbation import perturb
+from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.structures.base import Structure
+from perturbmap.task_losses import Hamming, TaskLoss
+from perturbmap.task_losses.base import sums_by_example
+
+
+@final
+class MarginalLogLikelihood(Objective):
+    """``sum_d sum_k c[d, k] (B_G(f | y_d = k) - A_G(f))`` with ``c = q * theta``.
+
+    With one-hot q this is Algorithm 2, with soft q Algorithm 4; `loss` gives theta.
+
+    loss : a Hamming loss, plain by default
+    integrate_noise : whether the pinned site's own noise is integrated out. Then one draw is
+        ``sum_d sum_k c[d, k] log softmax_k(B'[d, :])``: the same mean, less variance, all pins solved. Without, it is
+        the paper's estimator, which solves only the pins of weight that the maximiser does not satisfy.
+    conditional : how a partly labelled example is read. False: a known label is the one-hot q that it is. True, as
+        printed in the paper: both bounds are conditioned on the known labels, which then teach nothing by themselves.
+    """
+
+    takes_soft_labels = True
+
+    def __init__(
+        self, loss: TaskLoss | None = None, *, integrate_noise: bool = True, conditional: bool = False
+    ) -> None:
+        self.loss = loss
+        self.integrate_noise = integrate_noise
+        self.conditional = conditional
+
+    @property
+    def task_loss(self) -> TaskLoss:
+        """The loss that was given, or plain Hamming."""
+        return Hamming() if self.loss is None else self.loss
+
+    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
+        """``q * theta``."""
+        return self.task_loss.label_weights(q, sizes, offsets)
+
+    def value_and_grad(
+        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats
+    ) -> tuple[Floats, Moments]:
+        """See `Objective.value_and_grad`."""
+        c = targets.label_weights
+        given = self._given(f, targets)
+        if given is not None:
+            c = np.where(given[:, None] >= 0, 0.0, c)
+        weighted = c * np.repeat(targets.weights, np.diff(f.site_offsets))[:, None]
+        total = weighted.sum(axis=1, keepdims=True)
+        perturbed = perturb(f, noise)
+        if self.integrate_noise:
+            pinned = structure.pinned(perturbed, given=given)
+            log_p = log_softmax(pinned.values - noise, axis=1)
+            weights = weighted - total * np.exp(log_p)
+        else:
+            # The Gumbel reduction: pins of weight zero, and those that y_A satisfies, are not solved.
+            pinned = structure.pinned(perturbed, pins=c != 0, given=given)
+            best = np.take_along_axis(pinned.values, pinned.free[:, None].astype(np.intp), axis=1)
+            log_p = pinned.values - best
+            weights = weighted - total * (np.arange(f.n_labels) == pinned.free[:, None])
+        values = sums_by_example(np.where(c != 0, c * np.where(c != 0, log_p, 0.0), 0.0).sum(axis=1), f.site_offsets)
+        return values, pinned.moments(weights)
+
+    def _given(self, f: Potentials, targets: Targets) -> Labels | None:
+        """The known labels of partly labelled examples, where the objective is conditional on them."""
+        if not self.conditional or targets.is_complete.all():
+            return None
+        is_partial = np.repeat(~targets.is_complete, np.diff(f.site_offsets))
+        return np.where(is_partial, targets.labels, np.int32(-1)).astype(np.int32)

@@ -1,0 +1,449 @@
+"""The estimator as a user meets it: scikit-learn's tools, files, interruptions, mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from perturbmap import (
+    BinaryGraph,
+    Decoding,
+    DoubleSGD,
+    Example,
+    FromSolver,
+    GraphModel,
+    Hamming,
+    LogLikelihood,
+    MarginalLogLikelihood,
+    Matching,
+    MatchingModel,
+    NoAveraging,
+    PolynomialAveraging,
+    StructuredPredictor,
+    SuffixAveraging,
+    Tree,
+    UniformAveraging,
+    WeightedHamming,
+)
+from perturbmap.solvers import Averaging
+
+
+def words(n: int, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Ragged sequences over the letters a, b, c, each of which makes its own features likely."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 7, n)
+    y = [rng.integers(0, 3, length) for length in lengths]
+    X = [np.eye(3, 4)[labels] + rng.normal(0, 0.5, (len(labels), 4)) for labels in y]
+    return X, [np.array(list("abc"))[labels] for labels in y]
+
+
+def gaps(labels: np.ndarray, parity: int) -> list[Any]:
+    """Every other label, None between them."""
+    return [None if i % 2 == parity else v for i, v in enumerate(labels.tolist())]
+
+
+def predictor(**parameters: Any) -> StructuredPredictor:
+    return StructuredPredictor(
+        **{"l2": 0.03, "solver": DoubleSGD(n_passes=5, first_step=0.3), "random_state": 0, **parameters}
+    )
+
+
+def test_it_learns_letters() -> None:
+    """Better than chance by far, on examples it has not seen."""
+    est = predictor().fit(*words(100))
+    assert est.score(*words(100, seed=1)) > 0.8
+    assert est.classes_ == ["a", "b", "c"]
+    X, y = words(3, seed=2)
+    assert [len(p) for p in est.predict(X)] == [len(v) for v in y]
+    for q, v in zip(est.predict_marginals(X), y, strict=True):
+        assert q.shape == (len(v), 3)
+        np.testing.assert_allclose(q.sum(axis=1), 1)
+
+
+def test_the_same_seed_gives_the_same_weights_whatever_the_threads() -> None:
+    """And another seed gives others."""
+    X, y = words(60)
+    a, b, c = (predictor(random_state=s).fit(X, y).coef_ for s in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any()
+    one = predictor(structure=Tree(n_threads=1)).fit(X, y).coef_
+    two = predictor(structure=Tree(n_threads=2)).fit(X, y).coef_
+    np.testing.assert_array_equal(one, two)
+
+
+def test_sparse_features_learn_what_dense_ones_do() -> None:
+    """To rounding."""
+    X, y = words(40)
+    dense = predictor().fit(X, y)
+    sparse = predictor().fit([sp.csr_matrix(x) for x in X], y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "averaging", [NoAveraging(), UniformAveraging(), SuffixAveraging(0.5), PolynomialAveraging(2)], ids=repr
+)
+def test_averages_are_those_of_the_iterates(averaging: Averaging) -> None:
+    """The running rates give the weighted mean that the name promises."""
+    n, iterates = 20, np.random.default_rng(0).normal(size=21)
+    average = 0.0
+    for h in range(1, n + 1):
+        average += averaging.rate(h, n) * (iterates[h] - average)
+    weights = {
+        "NoAveraging": np.arange(1, n + 1) == n,
+        "UniformAveraging": np.ones(n),
+        "SuffixAveraging": np.arange(1, n + 1) > n / 2,
+        "PolynomialAveraging": np.arange(1, n + 1) * np.arange(2, n + 2),
+    }[type(averaging).__name__]
+    assert average == pytest.approx(np.average(iterates[1:], weights=weights))
+
+
+def test_scikit_learns_tools_work_on_lists() -> None:
+    """clone, cross_val_score, GridSearchCV over nested parameters, Pipeline."""
+    X, y = words(40)
+    est = predictor(model=None, objective=MarginalLogLikelihood(Hamming()))
+    assert clone(est).get_params(deep=False)["l2"] == 0.03
+    scores = cross_val_score(est, X, y, cv=3)
+    assert scores.shape == (3,)
+    assert scores.mean() > 0.5
+    grid = GridSearchCV(
+        est, {"l2": [0.01, 10.0], "objective__integrate_noise": [True, False], "solver__batch_size": [4]}, cv=2
+    ).fit(X, y)
+    assert grid.best_params_["l2"] == 0.01
+    doubled = make_pipeline(FunctionTransformer(lambda examples: [2 * x for x in examples]), est)
+    assert doubled.fit(X, y).score(X, y) > 0.7
+
+
+def test_the_reported_objective_rises_and_can_be_compared() -> None:
+    """It is estimated on one fixed set of perturbations: reports of the same weights agree."""
+    reports: list[dict[str, Any]] = []
+    est = predictor(solver=DoubleSGD(n_passes=20, first_step=0.3)).fit(*words(60), callback=reports.append)
+    objective = [r["objective"] for r in reports]
+    assert objective[-1] > objective[0]
+    assert [r["iteration"] for r in reports] == sorted(r["iteration"] for r in reports)
+    assert est.history_ == reports
+    assert reports[-1]["iteration"] == reports[-1]["n_iter"] == est.n_iter_
+
+
+def test_validation_data_stop_the_fit_and_choose_the_weights() -> None:
+    """On validation labels that cannot be learned, it stops early and keeps the best look."""
+    X, y = words(60)
+    bad, noise = words(30, seed=1)
+    rng = np.random.default_rng(0)
+    noise = [rng.choice(list("abc"), len(v)) for v in noise]
+    est = predictor(solver=DoubleSGD(n_passes=100, first_step=0.3)).fit(X, y, validation=(bad, noise), patience=2)
+    losses = [h["validation_loss"] for h in est.history_]
+    assert len(losses) < 20
+    assert 1 - est.score(bad, noise) == pytest.approx(min(losses))
+
+
+def test_partial_fit_goes_on_from_the_weights_so_far() -> None:
+    """Parts of the data in turn; classes are needed first."""
+    X, y = words(80)
+    est = predictor()
+    with pytest.raises(ValueError, match="classes must name all labels"):
+        est.partial_fit(X, y)
+    for part in range(4):
+        est.partial_fit(X[20 * part : 20 * part + 20], y[20 * part : 20 * part + 20], classes=["a", "b", "c"])
+    assert est.n_iter_ == 8
+    assert est.score(X, y) > 0.7
+    with pytest.raises(ValueError, match="X has 2 features, but the fit had 4"):
+        est.partial_fit([x[:, :2] for x in X], y)
+
+
+def test_labels_may_be_anything_hashable_and_unknown() -> None:
+    """Tuples and None beside texts; -1 and None stand for unknown; unlabelled examples are allowed."""
+    X, y = words(30)
+    names: dict[str, Any] = {"a": ("first", 1), "b": ("second", 2), "c": ("third", 3)}
+    labels: list[Any] = [[names[v] for v in entry] for entry in y]
+    labels[0] = None
+    labels[1] = [None, *labels[1][1:]]
+    labels[2] = [-1, *labels[2][1:]]
+    est = predictor().fit(X, labels)
+    assert est.classes_ == [("first", 1), ("second", 2), ("third", 3)]
+    assert est.predict(X[:1])[0][0] in names.values()
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize(
+    "objective", [LogLikelihood(), MarginalLogLikelihood(), MarginalLogLikelihood(conditional=True)]
+)
+def test_every_kind_of_label_trains_every_objective(objective: Any, hard: bool) -> None:
+    """Labelled, partly labelled, unlabelled and, where it makes sense, soft examples together."""
+    X, y = words(60)
+    labels: list[Any] = list(y)
+    labels[40:50] = [None] * 10
+    labels[50:] = [gaps(v, 0) for v in y[50:]]
+    if objective.takes_soft_labels:
+        labels[0] = np.full((len(y[0]), 3), 1 / 3)
+    est = predictor(objective=objective, hard_labels=hard, unlabelled_weight=0.5, task_loss=Hamming()).fit(X, labels)
+    assert est.score(X, y) > 0.75
+
+
+def test_examples_with_gaps_alone_are_enough() -> None:
+    """No example is complete: learning begins with the sites that are known."""
+    X, y = words(60)
+    est = predictor().fit(X, [gaps(v, 1) for v in y])
+    assert est.score(X, y) > 0.75
+
+
+def test_marginals_are_conditioned_on_given_labels() -> None:
+    """A given label has probability one."""
+    X, y = words(30)
+    est = predictor().fit(X, y)
+    q = est.predict_marginals(X[:1], given=[[*y[0][:1], *[None] * (len(y[0]) - 1)]])[0]
+    assert q[0].max() == 1
+    assert est.classes_[q[0].argmax()] == y[0][0]
+
+
+# Files.
+
+
+@pytest.mark.parametrize("name", ["chain", "graph", "matching"])
+def test_a_saved_estimator_is_the_same_in_another_process(name: str, tmp_path: Path) -> None:
+    """Parameters, classes, weights and predictions survive; nothing is pickled."""
+    rng = np.random.default_rng(0)
+    X: list[Any]
+    if name == "chain":
+        X, y = words(20)
+        est = predictor(
+            calibration=2, decoding=Decoding.MARGINAL, objective=MarginalLogLikelihood(WeightedHamming([1, 2, 1.5]))
+        )
+    elif name == "graph":
+        X, y = [Example(rng.normal(size=(5, 2))) for _ in range(6)], [rng.integers(0, 2, 5) for _ in range(6)]
+        est = predictor(model=GraphModel(), structure=BinaryGraph(n_threads=1))
+    else:
+        X = [Example(rng.normal(size=(3, 2)), label_features=rng.normal(size=(3, 2))) for _ in range(6)]
+        y = [rng.permutation(3) for _ in range(6)]
+        est = predictor(model=MatchingModel(), structure=Matching())
+    est.fit(X, y)
+    path = tmp_path / "model.pm"
+    est.save(path)
+    assert b"pickle" not in path.read_bytes()
+    loaded = StructuredPredictor.load(path)
+    np.testing.assert_array_equal(loaded.coef_, est.coef_)
+    assert repr(loaded.get_params()["objective"]) == repr(est.get_params()["objective"])
+    for a, b in zip(loaded.predict(X), est.predict(X), strict=True):
+        np.testing.assert_array_equal(a, b)
+    code = f"from perturbmap import StructuredPredictor as S; print(S.load({str(path)!r}).coef_.sum())"
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert float(printed) == pytest.approx(float(est.coef_.sum()))
+
+
+def test_a_damaged_truncated_or_foreign_file_is_named(tmp_path: Path) -> None:
+    """Every byte that is cut off, and every kind of other file, gives a ValueError with the path."""
+    est = predictor().fit(*words(10))
+    path = tmp_path / "model.pm"
+    est.save(path)
+    whole = path.read_bytes()
+    broken = tmp_path / "broken.pm"
+    contents = [whole[:cut] for cut in range(0, len(whole) - 1, max(1, len(whole) // 40))]
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    contents += [bytes(flipped), b"", b"hello", b"PK\x03\x04 not a zip"]
+    for content in contents:
+        broken.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(str(broken))):
+            StructuredPredictor.load(broken)
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="no perturbmap file"):
+        StructuredPredictor.load(tmp_path / "other.npz")
+    with pytest.raises(FileNotFoundError):
+        StructuredPredictor.load(tmp_path / "nothing.pm")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are moved into place whole; a write that fails leaves no trace."""
+    est = predictor().fit(*words(10))
+    path = tmp_path / "model.pm"
+    est.save(path)
+    before = path.read_bytes()
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="No space left"):
+        est.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.pm"]
+
+
+def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
+    """A user's own solver is a function; a tuple is no JSON label."""
+    X, y = words(10)
+    est = predictor().fit(X, y)
+    est.structure = FromSolver(lambda unary: unary.argmax(axis=1))
+    with pytest.raises(ValueError, match="cannot be saved without pickle"):
+        est.save(tmp_path / "model.pm")
+    est = predictor().fit(X, [[(v,) for v in entry] for entry in y])
+    with pytest.raises(ValueError, match="classes must be numbers, texts or booleans"):
+        est.save(tmp_path / "model.pm")
+
+
+# Interruptions.
+
+SCRIPT = """
+import sys, numpy as np
+from tests.test_estimator import predictor, words
+from perturbmap import DoubleSGD
+X, y = words(80)
+labels = [*y[:50], *[None] * 30]
+est = predictor(solver=DoubleSGD(n_passes=12, first_step=0.3, batch_size=2))
+est.fit(X, labels, checkpoint=sys.argv[1], checkpoint_seconds=0.0)
+np.save(sys.argv[2], est.coef_)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL again and again, in both phases of Algorithm 3; the end is that of the undisturbed run."""
+    root = Path(__file__).parents[1]
+
+    def start(checkpoint: Path, out: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), str(checkpoint), str(out)], cwd=root)
+
+    undisturbed = tmp_path / "undisturbed.npy"
+    assert start(tmp_path / "a.pm", undisturbed).wait() == 0
+    checkpoint, out, kills = tmp_path / "b.pm", tmp_path / "killed.npy", 0
+    for delay in np.random.default_rng(0).uniform(0.0, 0.1, 8):
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+        process = start(checkpoint, out)
+        while process.poll() is None and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
+            time.sleep(0.001)
+        time.sleep(delay)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    if not out.exists():
+        assert start(checkpoint, out).wait() == 0
+    assert kills >= 2
+    np.testing.assert_array_equal(np.load(out), np.load(undisturbed))
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
+    """Other data or parameters: an error, not a surprise."""
+    X, y = words(20)
+    path = tmp_path / "checkpoint.pm"
+    first = predictor().fit(X, y, checkpoint=path)
+    again = predictor().fit(X, y, checkpoint=path)  # finished: nothing left to do
+    np.testing.assert_array_equal(first.coef_, again.coef_)
+    with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
+        predictor(l2=0.1).fit(X, y, checkpoint=path)
+    with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
+        predictor().fit([2 * x for x in X], y, checkpoint=path)
+
+
+def test_ctrl_c_leaves_a_usable_estimator() -> None:
+    """A warning says so; the weights so far predict."""
+    X, y = words(60)
+    est = predictor(solver=DoubleSGD(n_passes=1e6, first_step=0.3))
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.warns(UserWarning, match=r"interrupted at step \d+; the estimator has the weights so far"):
+        est.fit(X, y)
+    assert est.n_iter_ > 0
+    assert est.score(X, y) > 0.7
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X, y[:-1]), "X and y must have the same length, but X has 6 examples and y 5"),
+        (lambda X, y: ([], []), "X must hold at least one example"),
+        (lambda X, y: (X[0], y[0]), "X must be a list of examples"),
+        (lambda X, y: ([x[:, 0] for x in X], y), r"features of example 0 must have shape \(n_sites, n_features\)"),
+        (lambda X, y: ([X[0][:, :2], *X[1:]], y), "features must have the same number of columns"),
+        (lambda X, y: ([X[0] * np.nan, *X[1:]], y), "features of example 0 must be finite"),
+        (lambda X, y: (X, [y[0][:-1], *y[1:]]), r"y\[0\] must have one label a site"),
+        (lambda X, y: (X, [None] * 6), "y must hold some labelled site"),
+        (lambda X, y: (X, [np.full(len(v), -1) for v in y]), "y must hold some labelled site"),
+        (
+            lambda X, y: (X, [np.full((len(y[0]), 2), 0.7), *y[1:]]),
+            r"y\[0\] must have shape \(\d, 3\) for soft labels",
+        ),
+        (lambda X, y: (X, [np.full((len(y[0]), 3), 0.7), *y[1:]]), r"y\[0\] must hold probabilities"),
+        (lambda X, y: ([Example(X[0], [[0, 99]]), *X[1:]], y), "edges of example 0 must join sites"),
+        (lambda X, y: ([Example(X[0], sizes=[-1.0] * len(X[0])), *X[1:]], y), "sizes of example 0 must be"),
+        (
+            lambda X, y: ([Example(X[0], edge_features=[[1.0]] * 99), *X[1:]], y),
+            "edge_features of example 0 must have",
+        ),
+    ],
+)
+def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: str) -> None:
+    """Each with the argument and the place."""
+    with pytest.raises(ValueError, match=message):
+        predictor().fit(*change(*words(6)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"l2": 0}, "l2 must be positive"),
+        ({"l2": np.nan}, "l2 must be positive"),
+        ({"unlabelled_weight": -1}, "unlabelled_weight must not be negative"),
+        ({"solver": DoubleSGD(n_passes=0)}, "n_passes must be positive"),
+        ({"solver": DoubleSGD(batch_size=0)}, "batch_size must be at least 1"),
+        ({"solver": DoubleSGD(first_step=-1)}, "first_step must be positive"),
+        ({"objective": MarginalLogLikelihood(WeightedHamming([1, 2]))}, "label_costs must be 3 numbers"),
+        ({"objective": MarginalLogLikelihood(WeightedHamming([1, -2, 1]))}, "label_costs must be 3 numbers"),
+        ({"model": GraphModel()}, "GraphModel needs two labels"),
+        ({"model": MatchingModel()}, "MatchingModel needs label_features"),
+        ({"structure": BinaryGraph()}, "BinaryGraph needs two labels"),
+        ({"classes": ["a", "a"]}, "classes must not repeat"),
+        ({"classes": ["a", "b"]}, "which is not among the classes"),
+        ({"calibration": 100}, "calibration must be a number of folds"),
+        ({"random_state": -1}, "rng must be"),
+    ],
+)
+def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
+    """Before any work is done."""
+    with pytest.raises(ValueError, match=message):
+        predictor(**parameters).fit(*words(6))
+
+
+def test_mistakes_after_the_fit_are_named() -> None:
+    """Not fitted, other features, labels never seen, soft labels for a likelihood of labellings."""
+    X, y = words(6)
+    fresh = predictor()
+    for method, arguments in (
+        (fresh.predict, (X,)),
+        (fresh.score, (X, y)),
+        (fresh.save, ("nowhere",)),
+        (fresh.predict_marginals, (X,)),
+    ):
+        with pytest.raises(NotFittedError, match="call fit"):
+            method(*arguments)
+    est = predictor().fit(X, y)
+    with pytest.raises(ValueError, match="X has 2 features, but the fit had 4"):
+        est.predict([x[:, :2] for x in X])
+    with pytest.raises(ValueError, match="holds the label 'z', which is not among the classes"):
+        est.score(X, [np.full(len(v), "z") for v in y])
+    with pytest.raises(ValueError, match="LogLikelihood learns from labels"):
+        predictor(objective=LogLikelihood()).fit(
+            X, [np.full((len(v), 3), 1 / 3) if i else v for i, v in enumerate(y)]
+        )
+    with pytest.raises(ValueError, match="edge_features must not be negative"):
+        predictor(model=GraphModel(), structure=BinaryGraph()).fit(
+            [Example(np.ones((2, 1)), edge_features=[[-1.0]])], [[0, 1]]
+        )
