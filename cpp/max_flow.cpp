@@ -88,13 +88,6 @@ void MaxFlow::solve(const double* unary) {
     grow_trees();
 }
 
-void MaxFlow::reverse() {
-    for (std::size_t a = 0; a < arcs_.size(); ++a) {
-        Arc& sister = arcs_[arcs_[a].sister];
-        if (a < static_cast<std::size_t>(arcs_[a].sister)) std::swap(arcs_[a].capacity, sister.capacity);
-    }
-}
-
 // Pushes from i to j (or back, if negative) what excess, deficit and the capacity, equal in both
 // directions, allow. Without branches: the signs are as good as random.
 double MaxFlow::push_edge(double capacity, Node& i, Node& j) {

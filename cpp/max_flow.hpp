@@ -70,11 +70,9 @@ class MaxFlow {
     int label(int site) const { return nodes_[site].level > 0; }
     double excess(int site) const { return nodes_[site].excess; }
     // The residual graph: the arcs of a site are arcs()[first_arcs()[site]], ... up to the next site's.
-    Arc* arcs() { return arcs_.data(); }
+    const Arc* arcs() const { return arcs_.data(); }
     const std::int32_t* first_arcs() const { return first_.data(); }
     std::int32_t edge_of_arc(std::int32_t arc) const { return edge_of_arc_[arc]; }
-    // Swaps the residual capacities of the two arcs of every edge.
-    void reverse();
 
    private:
     static constexpr std::int32_t terminal = -1, orphan = -2, none = -3;

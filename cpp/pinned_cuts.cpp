@@ -8,87 +8,137 @@ namespace perturbmap {
 namespace {
 // Sums of the same capacities in another order differ by rounding; beyond this they differ in fact.
 constexpr double rounding = 1e-13;
+// A search that mends its tree more often goes on by shortest paths alone, which always come to an end.
+constexpr int max_repairs = 10000;
 }  // namespace
 
-void PinnedCuts::run(MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
-    const std::size_t n = static_cast<std::size_t>(flow.n_sites());
-    arcs_ = flow.arcs();
-    first_ = flow.first_arcs();
+void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
+    const std::int32_t n = flow.n_sites();
     gap_.assign(n, std::numeric_limits<double>::quiet_NaN());
     set_of_.assign(n, -1);
     members_.clear();
     set_begin_.assign(1, 0);
-    nodes_.resize(n);
-    current_arc_.resize(n);
-    alone_.resize(n);
-    for (int side = 0; side < 2; ++side) {
-        for (std::size_t i = 0; i < n; ++i) {
-            const bool inside = flow.label(static_cast<int>(i)) == side && !(given && given[i] >= 0);
-            const double excess = flow.excess(static_cast<int>(i));
-            Node& node = nodes_[i];
-            node.room = inside ? std::max(0.0, side == 1 ? excess : -excess) : 0.0;
-            node.excess = 0;
-            node.sink_gap = -infinity;
-            node.level = inside ? unseen : closed;
-            node.frame = 0;
-        }
-        // Flipping a set costs what leaves it: on side 0 its residual arcs, on side 1, where the cut
-        // runs the other way, their sisters.
-        if (side == 1) flow.reverse();
-        settle_side(wanted);
-        if (side == 1) flow.reverse();
-    }
+    reached_.resize(n + 1);
+    dead_.resize(n + 1);
+    copy_sides(flow, wanted, given);
+    frames_.clear();
+    descending_ = false;
+    settle_trivial();
+    // Where hardly any pin is trivial, coupling is strong, and residuals are far from most sites.
+    if (n_sets() < static_cast<std::size_t>(n) / 64)
+        settle_descending();
+    else
+        settle_along();
     if (given)
-        for (std::size_t i = 0; i < n; ++i)
-            if (given[i] >= 0) gap_[i] = infinity;
+        for (std::int32_t x = 0; x < n; ++x)
+            if (given[x] >= 0) gap_[x] = infinity;
 }
 
-void PinnedCuts::settle_side(const std::uint8_t* wanted) {
-    frames_.assign(1, {infinity, -1, 0});
-    frame_ = 0;
-    order_.clear();
-    const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
-    for (std::int32_t x = 0; x < n; ++x) {
-        if (nodes_[x].level == closed) continue;
-        // A first round settles the pins whose neighbours' own residuals take all they push.
-        double alone = nodes_[x].room;
-        bool is_alone = true;
-        for (int a = first_[x], end = first_[x + 1]; a < end; ++a) {
-            const Arc& arc = arcs_[a];
-            const Node& head = nodes_[arc.head];
-            const double out = head.level == closed ? 0.0 : arc.capacity;
-            alone += out;
-            is_alone &= out <= head.room;
+// Settles the pins from neighbour to neighbour.
+void PinnedCuts::settle_along() {
+    for (std::int32_t root = 0; root < static_cast<std::int32_t>(nodes_.size()); ++root) {
+        order_.assign(1, root);
+        while (!order_.empty()) {
+            const std::int32_t d = order_.back();
+            order_.pop_back();
+            if (!pending_[d]) continue;
+            settle(d);
+            settle_members();
+            for (std::int32_t a = first_[d + 1]; a-- > first_[d];)
+                if (pending_[arcs_[a].head]) order_.push_back(arcs_[a].head);
         }
-        alone_[x] = alone;
-        if (wanted && !wanted[x]) continue;
-        if (is_alone)
-            settle_alone(x);
-        else
-            order_.push_back(x);
     }
-    std::sort(order_.begin(), order_.end(), [&](std::int32_t x, std::int32_t y) {
+}
+
+// Settles the pins in descending order of F({d}), and makes terminals of those that (5) allows.
+void PinnedCuts::settle_descending() {
+    descending_ = true;
+    order_.clear();
+    by_gap_.clear();
+    for (std::int32_t x = 0; x < static_cast<std::int32_t>(nodes_.size()); ++x) {
+        if (pending_[x]) order_.push_back(x);
+        if (set_of_[x] >= 0) by_gap_.push_back({gap_[x], x});
+    }
+    std::make_heap(by_gap_.begin(), by_gap_.end());
+    std::sort(order_.begin(), order_.end(), [this](std::int32_t x, std::int32_t y) {
         return alone_[x] != alone_[y] ? alone_[x] > alone_[y] : x < y;
     });
     for (const std::int32_t d : order_) {
-        if (nodes_[d].sink_gap == -infinity) settle(d);
-        while (frame_ > 0) {
-            Frame& frame = frames_.back();
-            if (frame.position == set_begin_[frame.set + 1]) {
-                close_frame();
-                continue;
-            }
-            const std::int32_t x = members_[frame.position++];
-            if (nodes_[x].sink_gap == -infinity && !(wanted && !wanted[x])) settle(x);
+        if (!pending_[d]) continue;
+        for (; !by_gap_.empty() && by_gap_.front().first >= alone_[d]; by_gap_.pop_back()) {
+            nodes_[by_gap_.front().second].room = infinity;
+            std::pop_heap(by_gap_.begin(), by_gap_.end());
+        }
+        settle(d);
+        settle_members();
+    }
+}
+
+// Copies the residual graph without the arcs between the sides. Flipping a set costs what leaves it: on
+// side 0 its residual arcs, on side 1, where the cut runs the other way, their sisters.
+void PinnedCuts::copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
+    const std::int32_t n = flow.n_sites();
+    const Arc* arcs = flow.arcs();
+    const std::int32_t* first = flow.first_arcs();
+    arcs_.resize(first[n] + 1);  // one more: arcs that are left out are written, and then written over
+    new_index_.resize(first[n]);
+    first_.resize(n + 1);
+    nodes_.resize(n);
+    pending_.resize(n);
+    std::int32_t k = 0;
+    for (std::int32_t x = 0; x < n; ++x) {
+        const int label = flow.label(x);
+        const bool is_given = given && given[x] >= 0;
+        nodes_[x] = {is_given ? 0.0 : std::abs(flow.excess(x)), 0, unreached};
+        pending_[x] = !is_given && !(wanted && !wanted[x]);
+        first_[x] = k;
+        for (std::int32_t a = first[x], end = first[x + 1]; a < end; ++a) {
+            const double both[2] = {arcs[a].capacity, arcs[arcs[a].sister].capacity};
+            arcs_[k] = {both[label], arcs[a].head, arcs[a].sister};
+            new_index_[a] = k;
+            k += (flow.label(arcs[a].head) == label) & ((both[0] > 0) | (both[1] > 0));
         }
     }
-    for (std::int32_t x = 0; x < n; ++x)
-        if (nodes_[x].sink_gap != -infinity) gap_[x] = nodes_[x].sink_gap;
+    first_[n] = k;
+    for (std::int32_t a = 0; a < k; ++a) arcs_[a].sister = new_index_[arcs_[a].sister];
+}
+
+// Settles the pins whose neighbours' own residuals take all they push.
+void PinnedCuts::settle_trivial() {
+    const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
+    alone_.resize(n);
+    for (std::int32_t x = 0; x < n; ++x) {
+        double alone = nodes_[x].room;
+        bool is_alone = true;
+        for (std::int32_t a = first_[x], end = first_[x + 1]; a < end; ++a) {
+            alone += arcs_[a].capacity;
+            is_alone &= arcs_[a].capacity <= nodes_[arcs_[a].head].room;
+        }
+        alone_[x] = alone;
+        if (is_alone && pending_[x]) settle_alone(x);
+    }
+}
+
+// Settles the members of the set just found, of the sets found on the way, and so on.
+void PinnedCuts::settle_members() {
+    while (!frames_.empty()) {
+        Frame& frame = frames_.back();
+        if (frame.position == set_begin_[frame.set + 1]) {
+            frames_.pop_back();
+            continue;
+        }
+        const std::int32_t x = members_[frame.position++];
+        if (pending_[x]) settle(x);
+    }
 }
 
 void PinnedCuts::settle_as(std::int32_t d, std::int32_t set, double gap) {
     set_of_[d] = set;
-    nodes_[d].sink_gap = gap;
+    gap_[d] = gap;
+    pending_[d] = 0;
+    if (!descending_) return;
+    by_gap_.push_back({gap, d});
+    std::push_heap(by_gap_.begin(), by_gap_.end());
 }
 
 void PinnedCuts::settle_alone(std::int32_t d) {
@@ -98,244 +148,229 @@ void PinnedCuts::settle_alone(std::int32_t d) {
 }
 
 void PinnedCuts::settle(std::int32_t d) {
-    const Frame frame = frames_.back();
-    const double alone = alone_[d];
-    const bool may_be_alone = alone <= frame.gap;
-    // By (3), settled pins with a gap above min(alone, frame.gap) are terminals. So are those with a gap
-    // of just `alone`: if S_d held one, F(S_d) = F({d}), and {d} is the smaller set.
-    sink_from_ = may_be_alone ? alone : std::nextafter(frame.gap, infinity);
-    const double enough = may_be_alone ? alone * (1 - rounding) : frame.gap * (1 + rounding);
+    if (flips_with_frame(d)) return settle_as(d, frames_.back().set, frames_.back().gap);
+    if (!(push_to_neighbours(d) > 0)) return settle_alone(d);
+    if (push_over_neighbours(d) <= rounding * alone_[d]) return settle_alone(d);
+    const Outcome outcome = search(d);
+    if (outcome == Outcome::alone) return settle_alone(d);
+    const double frame_gap = frames_.empty() ? infinity : frames_.back().gap;
+    if (outcome == Outcome::same_set) return settle_as(d, frames_.back().set, frame_gap);
 
-    const bool is_cut = !search(d, enough);
-    if (is_cut || borrowed_ || !may_be_alone)
-        restore();
-    else
-        keep_flow(d);
-
-    if (is_cut) {
-        settle_as(d, static_cast<std::int32_t>(n_sets()), std::min({absorbed_, alone, frame.gap}));
-        members_.insert(members_.end(), flipped_.begin(), flipped_.end());
-        set_begin_.push_back(members_.size());
-        if (flipped_.size() > 1) open_frame(d);
-    } else if (may_be_alone) {
-        settle_alone(d);
-    } else {
-        settle_as(d, frame.set, infinity);  // a terminal for the rest of the frame
-    }
+    const double gap = std::min({nodes_[d].room, alone_[d], frame_gap});
+    const std::int32_t set = static_cast<std::int32_t>(n_sets());
+    settle_as(d, set, gap);
+    members_.insert(members_.end(), reached_.begin(), reached_.begin() + n_reached_);
+    set_begin_.push_back(members_.size());
+    if (n_reached_ > 1) frames_.push_back({gap, set, set_begin_[set]});
 }
 
-void PinnedCuts::open_frame(std::int32_t d) {
-    const std::int32_t set = set_of_[d];
-    frames_.push_back({nodes_[d].sink_gap, set, set_begin_[set]});
-    ++frame_;
-    for (const std::int32_t x : flipped_) nodes_[x].frame = frame_;
-    nodes_[d].sink_gap = infinity;
+// Whether it is seen from the neighbourhood of d that S_d is the set of the frame: it is, if more than the
+// frame's gap can flow to residuals and, by (4), to any site that has this set.
+bool PinnedCuts::flips_with_frame(std::int32_t d) const {
+    if (frames_.empty()) return false;
+    const std::int32_t set = frames_.back().set;
+    const double enough = frames_.back().gap * (1 + rounding);
+    if (!(alone_[d] > enough)) return false;
+    double flow = nodes_[d].room;
+    for (std::int32_t a = first_[d], last = first_[d + 1]; a < last; ++a) {
+        const std::int32_t x = arcs_[a].head;
+        double out = nodes_[x].room;
+        if (set_of_[x] == set) out = infinity;
+        else
+            for (std::int32_t b = first_[x], end = first_[x + 1]; b < end; ++b)
+                out += set_of_[arcs_[b].head] == set ? arcs_[b].capacity : 0.0;
+        flow += std::min(arcs_[a].capacity, out);
+    }
+    return flow > enough;
 }
 
-void PinnedCuts::close_frame() {
-    const Frame frame = frames_.back();
-    frames_.pop_back();
-    --frame_;
-    for (std::size_t k = set_begin_[frame.set]; k < set_begin_[frame.set + 1]; ++k) {
-        Node& node = nodes_[members_[k]];
-        node.frame = frame_;
-        if (node.sink_gap == infinity) node.sink_gap = frame.gap;
-    }
-}
-
-// Pushes all that the arcs of d can carry, and on, by the shortest ways, what the neighbours cannot take.
-// True once `enough` reached the terminal; false where the rest cannot: `reached_` is S_d then.
-bool PinnedCuts::search(std::int32_t d, double enough) {
-    changes_.clear();
-    active_.clear();
-    reached_.clear();
-    borrowed_ = false;
-    absorbed_ = nodes_[d].room;
-    flipped_.clear();
-    flip(d);
-    if (!active_.empty() && absorbed_ < enough) {
-        push_active([this](std::int32_t x, double excess) { return push_nearby(x, excess, 3); });
-        flip_overwhelmed();
-    }
-    bool is_cut = active_.empty() && flipped_.size() > 1;
-    while (!(absorbed_ >= enough || is_cut)) {
-        if (find_levels()) {
-            push_active([this](std::int32_t x, double excess) { return push_from(x, excess); });
-            is_cut = active_.empty() && flipped_.size() > 1;
-        } else {
-            is_cut = true;
-            flipped_.insert(flipped_.end(), reached_.begin(), reached_.end());
-        }
-        for (const std::int32_t x : reached_) nodes_[x].level = unseen;
-        reached_.clear();
-    }
-    for (const std::int32_t x : active_) nodes_[x].excess = 0;
-    for (const std::int32_t x : flipped_) {
-        nodes_[x].level = unseen;
-        nodes_[x].excess = 0;
-    }
-    return absorbed_ >= enough;
-}
-
-// Takes x into S_d: all its arcs are pushed full, and nothing flows back into it, so that they need not
-// be changed.
-void PinnedCuts::flip(std::int32_t x) {
-    nodes_[x].level = closed;
-    flipped_.push_back(x);
-    for (int a = first_[x], end = first_[x + 1]; a < end; ++a) {
-        const Arc& arc = arcs_[a];
-        Node& head = nodes_[arc.head];
-        if (!(arc.capacity > 0) || head.level == closed) continue;
-        const double rest = arc.capacity - absorb(head, arc.capacity);
-        if (!(rest > 0)) continue;
-        if (!(head.excess > 0)) active_.push_back(arc.head);
-        head.excess += rest;
-    }
-}
-
-// A node that holds more than it could push on in any case flips too.
-void PinnedCuts::flip_overwhelmed() {
-    for (bool again = true; again;) {
-        again = false;
-        for (std::size_t k = 0; k < active_.size();) {
-            const std::int32_t x = active_[k];
-            double out = 0;
-            for (int a = first_[x], end = first_[x + 1]; a < end; ++a) {
-                const Arc& arc = arcs_[a];
-                const Node& head = nodes_[arc.head];
-                out += head.level == closed ? 0.0 : arc.capacity;
-            }
-            if (nodes_[x].excess > out) {
-                active_[k] = active_.back();
-                active_.pop_back();
-                flip(x);
-                again = true;
-            } else {
-                ++k;
-            }
-        }
-    }
-}
-
-double PinnedCuts::absorb(Node& node, double flow) {
-    if (flow > node.room && is_sink(node)) {
-        borrowed_ = true;
-        absorbed_ += flow;
-        return flow;
-    }
-    const double kept = std::min(flow, node.room);
-    if (kept > 0) {
-        changes_.push_back({&node.room, node.room});
-        node.room -= kept;
-        absorbed_ += kept;
-    }
-    return kept;
-}
-
-// Lets every node with excess push; those that are rid of it are active no more.
-template <class Push>
-void PinnedCuts::push_active(Push push) {
-    std::size_t kept = 0;
-    for (const std::int32_t x : active_) {
-        Node& node = nodes_[x];
-        node.excess -= push(x, node.excess);
-        if (node.excess > 0) active_[kept++] = x;
-    }
-    active_.resize(kept);
-}
-
-void PinnedCuts::push_through(std::int32_t a, double flow) {
-    Arc& arc = arcs_[a];
-    Arc& sister = arcs_[arc.sister];
-    changes_.push_back({&arc.capacity, arc.capacity});
-    changes_.push_back({&sister.capacity, sister.capacity});
-    arc.capacity -= flow;
-    sister.capacity += flow;
-}
-
-// Depth-first over at most `depth` arcs: cheaper than levels where residuals are near, as most are.
-double PinnedCuts::push_nearby(std::int32_t x, double limit, int depth) {
-    nodes_[x].level = 0;  // on the path
-    double pushed = 0;
-    for (int a = first_[x], end = first_[x + 1]; a < end && limit > 0; ++a) {
-        const Arc& arc = arcs_[a];
-        if (!(arc.capacity > 0)) continue;
-        Node& head = nodes_[arc.head];
-        if (head.level != unseen) continue;
-        const double wanted = std::min(limit, arc.capacity);
-        double flow = absorb(head, wanted);
-        if (depth > 1 && flow < wanted) flow += push_nearby(arc.head, wanted - flow, depth - 1);
-        if (!(flow > 0)) continue;
-        push_through(a, flow);
-        pushed += flow;
-        limit -= flow;
-    }
-    nodes_[x].level = unseen;
-    return pushed;
-}
-
-// Breadth-first search from the nodes with excess up to the first level with a terminal or a residual.
-bool PinnedCuts::find_levels() {
-    reached_.clear();
-    for (const std::int32_t x : active_) {
-        nodes_[x].level = 0;
-        reached_.push_back(x);
-    }
-    constexpr std::int32_t nowhere = std::numeric_limits<std::int32_t>::max();
-    last_level_ = nowhere;
-    for (std::size_t k = 0; k < reached_.size(); ++k) {
-        const std::int32_t x = reached_[k], level = nodes_[x].level + 1;
-        if (level > last_level_) break;
-        current_arc_[x] = first_[x];
-        for (int a = first_[x], end = first_[x + 1]; a < end; ++a) {
-            const Arc& arc = arcs_[a];
-            if (!(arc.capacity > 0)) continue;
-            Node& head = nodes_[arc.head];
-            if (head.level != unseen) continue;
-            head.level = level;
-            reached_.push_back(arc.head);
-            if (head.room > 0 || is_sink(head)) last_level_ = level;
-        }
-    }
-    return last_level_ != nowhere;
-}
-
-// Pushes up to `limit` from x to the last level; returns how much got there.
-double PinnedCuts::push_from(std::int32_t x, double limit) {
-    Node& node = nodes_[x];
-    if (node.level == last_level_) return absorb(node, limit);
-    double pushed = 0;
-    std::int32_t& a = current_arc_[x];
-    for (const std::int32_t end = first_[x + 1]; a < end; ++a) {
-        const Arc& arc = arcs_[a];
-        if (!(arc.capacity > 0) || nodes_[arc.head].level != node.level + 1) continue;
-        const double flow = push_from(arc.head, std::min(limit, arc.capacity));
-        if (!(flow > 0)) continue;
-        push_through(a, flow);
-        pushed += flow;
-        if (!((limit -= flow) > 0)) break;
-    }
-    return pushed;
-}
-
-// All flow from d was taken by residuals. It may stay: once its amount is added to t[d], F(S) is what it
-// was for every S, and the next pins find t[d] in their neighbourhood.
-void PinnedCuts::keep_flow(std::int32_t d) {
-    for (int a = first_[d]; a < first_[d + 1]; ++a) {
+// Pushes what the neighbours' residuals take; returns what the arcs of d could still carry. This and the
+// next function have no branches on capacities, which no processor could predict.
+double PinnedCuts::push_to_neighbours(std::int32_t d) {
+    double left = 0, pushed = 0;
+    for (std::int32_t a = first_[d], end = first_[d + 1]; a < end; ++a) {
         Arc& arc = arcs_[a];
-        if (nodes_[arc.head].level == closed) continue;
-        arcs_[arc.sister].capacity += arc.capacity;
-        arc.capacity = 0;
+        Node& head = nodes_[arc.head];
+        const double flow = std::min(arc.capacity, head.room);
+        head.room -= flow;
+        push(arc, flow);
+        pushed += flow;
+        left += arc.capacity;
     }
-    nodes_[d].room = alone_[d];
+    nodes_[d].room += pushed;
+    return left;
 }
 
-void PinnedCuts::restore() {
-    for (std::size_t k = changes_.size(); k-- > 0;) *changes_[k].where = changes_[k].before;
+// The same for the neighbours of the neighbours.
+double PinnedCuts::push_over_neighbours(std::int32_t d) {
+    const double own = nodes_[d].room;
+    nodes_[d].room = 0;  // so that nothing comes back to d
+    double left = 0, pushed = 0;
+    for (std::int32_t a = first_[d], last = first_[d + 1]; a < last; ++a) {
+        double rest = arcs_[a].capacity, through = 0;
+        if (!(rest > 0)) continue;
+        const std::int32_t x = arcs_[a].head;
+        for (std::int32_t b = first_[x], end = first_[x + 1]; b < end; ++b) {
+            Arc& next = arcs_[b];
+            Node& head = nodes_[next.head];
+            const double flow = std::min(rest, std::min(head.room, next.capacity));
+            head.room -= flow;
+            push(next, flow);
+            rest -= flow;
+            through += flow;
+        }
+        arcs_[a].capacity = rest;
+        arcs_[arcs_[a].sister].capacity += through;
+        pushed += through;
+        left += rest;
+    }
+    nodes_[d].room = own + pushed;
+    return left;
+}
+
+bool PinnedCuts::is_saturated(std::int32_t d) const {
+    double left = 0;
+    for (std::int32_t a = first_[d], end = first_[d + 1]; a < end; ++a) left += arcs_[a].capacity;
+    return left <= rounding * alone_[d];
+}
+
+PinnedCuts::Outcome PinnedCuts::search(std::int32_t d) {
+    n_repairs_ = 0;
+    while (true) {
+        const Outcome outcome = search_once(d);
+        for (std::int32_t k = 0; k < n_reached_; ++k) nodes_[reached_[k]].place = unreached;
+        if (outcome != Outcome::unfinished) return outcome;
+    }
+}
+
+// Grows a tree of open arcs from d, breadth first, and pushes what it can to every residual it meets.
+PinnedCuts::Outcome PinnedCuts::search_once(std::int32_t d) {
+    // Where the flow is all that the frame allows, S_d is the frame's set if it meets a site that has it.
+    const std::int32_t frame_set = frames_.empty() ? -1 : frames_.back().set;
+    const double enough = frames_.empty() ? infinity : frames_.back().gap * (1 - rounding);
+    bool is_enough = frame_set >= 0 && nodes_[d].room >= enough;
+    reached_[0] = d;
+    nodes_[d].place = 0;
+    n_reached_ = 1;
+    n_scanned_ = 0;
+    while (n_scanned_ < n_reached_) {
+        const std::int32_t x = reached_[n_scanned_];
+        if (is_enough && set_of_[x] == frame_set) return Outcome::same_set;
+        const std::int32_t y = scan(x);
+        if (y < 0) {
+            ++n_scanned_;
+            continue;
+        }
+        const Outcome outcome = drain(y, d);
+        if (outcome != Outcome::cut) return outcome;
+        if (frame_set >= 0 && !is_enough && nodes_[d].room >= enough) {
+            is_enough = true;
+            for (std::int32_t k = 0; k < n_scanned_; ++k)
+                if (set_of_[reached_[k]] == frame_set) return Outcome::same_set;
+        }
+    }
+    return Outcome::cut;
+}
+
+// Adds to the tree what the arcs of x lead to, up to the first site with a residual, which is returned; -1
+// where there is none. Free of unpredictable branches, as above.
+std::int32_t PinnedCuts::scan(std::int32_t x) {
+    Node* const nodes = nodes_.data();
+    std::int32_t* const reached = reached_.data();
+    std::int32_t count = n_reached_, found = -1;
+    for (std::int32_t a = first_[x], end = first_[x + 1]; a < end; ++a) {
+        const Arc& arc = arcs_[a];
+        Node& head = nodes[arc.head];
+        const bool is_new = (arc.capacity > 0) & (head.place == unreached);
+        reached[count] = arc.head;
+        head.parent = is_new ? a : head.parent;
+        head.place = is_new ? count : head.place;
+        count += is_new;
+        if (is_new & (head.room > 0)) {
+            found = arc.head;
+            break;
+        }
+    }
+    n_reached_ = count;
+    return found;
+}
+
+// Pushes from d to y until y has no residual or is not in the tree any more.
+PinnedCuts::Outcome PinnedCuts::drain(std::int32_t y, std::int32_t d) {
+    while (nodes_[y].room > 0 && nodes_[y].place != unreached) {
+        const std::int32_t broken = augment(d, y);
+        if (broken < 0) break;
+        if (tail(broken) == d && is_saturated(d)) return Outcome::alone;
+        if (++n_repairs_ > max_repairs) return Outcome::unfinished;
+        repair(arcs_[broken].head);
+    }
+    return Outcome::cut;
+}
+
+// Pushes what the tree's path from d to y can carry. Returns the arc nearest to d of those that are full
+// now; -1 where none is.
+std::int32_t PinnedCuts::augment(std::int32_t d, std::int32_t y) {
+    double flow = nodes_[y].room;
+    for (std::int32_t x = y; x != d; x = tail(nodes_[x].parent))
+        flow = std::min(flow, arcs_[nodes_[x].parent].capacity);
+    nodes_[y].room -= flow;
+    nodes_[d].room += flow;
+    std::int32_t broken = -1;
+    for (std::int32_t x = y; x != d;) {
+        const std::int32_t a = nodes_[x].parent;
+        push(arcs_[a], flow);
+        broken = arcs_[a].capacity > 0 ? broken : a;
+        x = tail(a);
+    }
+    return broken;
+}
+
+// Mends the tree after the arc to v has become full.
+void PinnedCuts::repair(std::int32_t v) {
+    cut_off(v);
+    if (2 * n_dead_ > n_scanned_ + n_dead_) {  // to begin again is cheaper
+        for (std::int32_t k = 1; k < n_reached_; ++k) nodes_[reached_[k]].place = unreached;
+        n_reached_ = 1;
+        n_scanned_ = 0;
+        return;
+    }
+    // What the remaining scanned sites can reach would be in the tree already, had it not been there.
+    for (std::int32_t k = 0; k < n_dead_; ++k) {
+        Node& node = nodes_[dead_[k]];
+        for (std::int32_t a = first_[dead_[k]], end = first_[dead_[k] + 1]; a < end; ++a) {
+            const Arc& arc = arcs_[a];
+            if (!((nodes_[arc.head].place < n_scanned_) & (arcs_[arc.sister].capacity > 0))) continue;
+            node.parent = arc.sister;
+            node.place = n_reached_;
+            reached_[n_reached_++] = dead_[k];
+            break;
+        }
+    }
+}
+
+// Takes v, and all that is reached only by full arcs now, out of the tree.
+void PinnedCuts::cut_off(std::int32_t v) {
+    Node* const nodes = nodes_.data();
+    std::int32_t kept = nodes[v].place, scanned = n_scanned_, n_dead = 0;
+    for (std::int32_t k = kept; k < n_reached_; ++k) {
+        const std::int32_t x = reached_[k], parent = nodes[x].parent;
+        const bool alive = (arcs_[parent].capacity > 0) & (nodes[tail(parent)].place != unreached);
+        reached_[kept] = x;
+        nodes[x].place = alive ? kept : unreached;
+        kept += alive;
+        dead_[n_dead] = x;
+        n_dead += !alive;
+        scanned -= (k < n_scanned_) & !alive;
+    }
+    n_reached_ = kept;
+    n_scanned_ = scanned;
+    n_dead_ = n_dead;
 }
 
 CutPins PinnedCuts::pins(const MaxFlow& flow) const {
     CutPins out;
+    const Arc* arcs = flow.arcs();
+    const std::int32_t* first = flow.first_arcs();
     const std::size_t n = nodes_.size();
     out.free.resize(n);
     for (std::size_t i = 0; i < n; ++i) out.free[i] = static_cast<std::uint8_t>(flow.label(static_cast<int>(i)));
@@ -350,8 +385,8 @@ CutPins PinnedCuts::pins(const MaxFlow& flow) const {
             for (std::size_t i = begin; i < end; ++i) mark[members_[i]] = static_cast<std::int32_t>(s);
             for (std::size_t i = begin; i < end; ++i) {
                 const std::int32_t x = members_[i];
-                for (std::int32_t a = first_[x]; a < first_[x + 1]; ++a)
-                    if (arcs_[a].head > x && mark[arcs_[a].head] == static_cast<std::int32_t>(s))
+                for (std::int32_t a = first[x]; a < first[x + 1]; ++a)
+                    if (arcs[a].head > x && mark[arcs[a].head] == static_cast<std::int32_t>(s))
                         out.inner_edges.push_back(flow.edge_of_arc(a));
             }
         }

@@ -8,26 +8,33 @@
 //                     F(S) = sum of terminal residuals t[x] over S + residual arcs that leave S,
 //             so the gap of d is min { F(S) : d in S }: a minimum cut between d and the terminal, and
 //             the flipped set S_d is its least minimiser. In particular gap(d) <= F({d}).
-//             (3) If x is in S_d then S_x lies inside S_d and gap(x) <= gap(d). So a settled p whose gap
-//             is above any bound on gap(d) is outside S_d: for d it is as good as the terminal.
-//             (4) Let d be in S_q. Then S_d lies inside S_q, and if it holds q it is S_q. So take all
-//             that lies outside S_q, and q itself, for terminals: a flow from d of more than gap(q)
-//             proves S_d = S_q, and otherwise the cut that stops it is S_d.
-// Method.     Each pin is a push-relabel from d that touches only what the flow needs, and puts back
-//             what it touched: a pin among many is the pin solved alone. Most pins need no search: the
-//             arcs of d end in residuals or terminals that take them. The others are settled in
-//             descending order of F({d}); once S_q is known, all its members are settled before
-//             anything else, by (4). Equal sets are stored once: at strong coupling whole regions flip
-//             together, and the sum of the sizes of the different sets stays a small multiple of D
-//             where that of all sets does not.
+//             (3) Push a flow from d to residuals and add its amount to t[d]: F(S) is what it was for
+//             every S. So no flow need ever be taken back, and at the end of a pin t[d] = gap(d).
+//             (4) If x is in S_d then S_x lies inside S_d and gap(x) <= gap(d); if S_x holds d, they are
+//             equal. Once d is settled no open arc leaves S_d, so the searches of its members, if they
+//             come next, stay inside it.
+//             (5) In the same way a settled p with gap(p) >= F({d}) is outside S_d: for d, and for all pins
+//             that come after it in descending order of F({d}), it is as good as the terminal.
+// Method.     Each pin is a maximum flow from d by augmenting paths, over one or two arcs without a search
+//             where residuals are near, as most are. The pins follow each other from neighbour to
+//             neighbour, and the members of S_d come right after d: what the last pin has gathered in
+//             t is what the next one needs, and it lies next to it. Only at strong coupling do they come in
+//             descending order of F({d}), outside the sets, for the sake of (5). Pins whose neighbours' residuals
+//             take all that their arcs can carry are settled first, without a flow. Equal sets are
+//             stored once: at strong coupling whole regions flip together, and the sum of the sizes of
+//             the different sets stays a small multiple of D where that of all sets does not.
+// Rounding.   F(S) bounds every residual and leaving arc of S at all times, so that what the flows of
+//             other pins do to it is rounded relative to F(S), whatever the potentials elsewhere.
 // Ties.       The flipped set is the least one: the pinned maximiser nearest to the free one.
-// References. Goldberg and Tarjan 1988 (push-relabel), Cherkassky and Goldberg 1997 (gap relabelling);
-//             Kohli and Torr 2007 solve the same family by re-using the flow between full solves.
+// Memory.     16 bytes an arc for a copy of the residual graph and 4 for its index; about 64 a site.
+// References. Ford and Fulkerson 1956, Edmonds and Karp 1972 (shortest augmenting paths); Kohli and Torr
+//             2007 re-use the flow between full solves of the same family.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "max_flow.hpp"
@@ -52,9 +59,8 @@ struct CutPins {
 class PinnedCuts {
    public:
     // Settles every wanted site (all where `wanted` is null) of the solved flow. `given` as in MaxFlow:
-    // given sites are not flipped and get an infinite gap. The flow is used as work space and is as
-    // before when the call returns.
-    void run(MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
+    // given sites are not flipped and get an infinite gap.
+    void run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
 
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.
     double gap(int site) const { return gap_[site]; }
@@ -64,66 +70,70 @@ class PinnedCuts {
 
    private:
     static constexpr double infinity = std::numeric_limits<double>::infinity();
-    static constexpr std::int32_t unseen = -1, closed = -2;
+    static constexpr std::int32_t unreached = std::numeric_limits<std::int32_t>::max();
 
-    // What a search reads of a site.
     struct Node {
-        double room;         // t[x]
-        double excess;
-        double sink_gap;     // its gap once settled; -inf before; +inf for those with the frame's set
-        std::int32_t level;  // distance from the excess in the present search; closed: of the other side,
-                             // or flipped
-        std::int32_t frame;  // depth of the innermost open frame that holds it
+        double room;          // t[x]
+        std::int32_t parent;  // the arc by which the present search reached it
+        std::int32_t place;   // its index in reached_, or `unreached`
     };
 
-    // A set whose members are being settled. Frame 0 is the whole side.
+    // A set whose members are being settled.
     struct Frame {
         double gap;
-        std::int32_t set;      // -1: the whole side
+        std::int32_t set;
         std::size_t position;  // members before this one are settled
     };
 
-    void settle_side(const std::uint8_t* wanted);
+    enum class Outcome {
+        alone,      // S_d = {d}
+        cut,        // S_d is what the search reached
+        same_set,   // S_d is the set of the innermost frame
+        unfinished
+    };
+
+    void copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
+    void settle_trivial();
+    void settle_along();
+    void settle_descending();
+    void settle_members();
     void settle(std::int32_t d);
     void settle_as(std::int32_t d, std::int32_t set, double gap);
     void settle_alone(std::int32_t d);
-    void open_frame(std::int32_t d);
-    void close_frame();
-    bool search(std::int32_t d, double enough);
-    void flip(std::int32_t x);
-    void flip_overwhelmed();
-    double absorb(Node& node, double flow);
-    template <class Push>
-    void push_active(Push push);
-    void push_through(std::int32_t arc, double flow);
-    double push_nearby(std::int32_t x, double limit, int depth);
-    bool find_levels();
-    double push_from(std::int32_t x, double limit);
-    void keep_flow(std::int32_t d);
-    void restore();
+    bool flips_with_frame(std::int32_t d) const;
+    double push_to_neighbours(std::int32_t d);
+    double push_over_neighbours(std::int32_t d);
+    Outcome search(std::int32_t d);
+    Outcome search_once(std::int32_t d);
+    std::int32_t scan(std::int32_t x);
+    Outcome drain(std::int32_t y, std::int32_t d);
+    std::int32_t augment(std::int32_t d, std::int32_t y);
+    void repair(std::int32_t v);
+    void cut_off(std::int32_t v);
+    bool is_saturated(std::int32_t d) const;
 
-    bool is_sink(const Node& node) const { return node.sink_gap >= sink_from_ || node.frame != frame_; }
+    std::int32_t tail(std::int32_t arc) const { return arcs_[arcs_[arc].sister].head; }
+    void push(Arc& arc, double flow) {
+        arc.capacity -= flow;
+        arcs_[arc.sister].capacity += flow;
+    }
 
-    Arc* arcs_ = nullptr;                 // of the flow; the arcs of x are [first_[x], first_[x + 1])
-    const std::int32_t* first_ = nullptr;
+    std::vector<Arc> arcs_;                // both sides; the arcs of x are [first_[x], first_[x + 1])
+    std::vector<std::int32_t> first_;
+    std::vector<std::int32_t> new_index_;  // of the flow's arcs in arcs_
     std::vector<Node> nodes_;
-    std::vector<std::int32_t> current_arc_;
-    std::vector<double> alone_;        // F({x})
-    std::vector<std::int32_t> order_;  // pins to search for, in descending order of alone_
+    std::vector<double> alone_;            // F({x})
+    std::vector<std::uint8_t> pending_;    // sites still to be settled
+    std::vector<std::int32_t> order_;      // sites to go on with
     std::vector<Frame> frames_;
-    std::int32_t frame_ = 0;           // depth of the innermost frame
+    bool descending_ = false;
+    std::vector<std::pair<double, std::int32_t>> by_gap_;  // heap of the settled pins that are no terminals yet
 
-    // Of the current search.
-    struct Change {
-        double* where;
-        double before;
-    };
-    std::vector<Change> changes_;
-    std::vector<std::int32_t> flipped_, active_, reached_;
-    std::int32_t last_level_ = 0;
-    double absorbed_ = 0;
-    double sink_from_ = 0;             // settled pins of at least this gap are terminals
-    bool borrowed_ = false;            // whether a terminal took more than its residual
+    // The search tree of the present pin: reached_[0, n_reached_), parents before their children, of which
+    // those before n_scanned_ have been scanned.
+    std::vector<std::int32_t> reached_, dead_;
+    std::int32_t n_reached_ = 0, n_scanned_ = 0, n_dead_ = 0;
+    int n_repairs_ = 0;
 
     std::vector<double> gap_;
     std::vector<std::int32_t> set_of_, members_;

@@ -1,5 +1,6 @@
 """Every structure against its definition, enumeration, on the same random instances."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,23 @@ def test_the_least_maximiser_is_found(case: Instance) -> None:
     expected = definition(BinaryGraph()).argmax(case.f, case.given)
     if case.has_ties:  # integers: no rounding decides
         np.testing.assert_array_equal(BinaryGraph().argmax(case.f, case.given), expected)
+
+
+@sampled(instances(BinaryGraph()))
+def test_pinned_cuts_flip_as_few_sites_as_possible(case: Instance) -> None:
+    """Among tied pinned maximisers, the one nearest to the free one; integers, so that no rounding decides."""
+    if not case.has_ties:
+        return
+    f = case.f[0]
+    pinned = BinaryGraph().pinned(f)
+    everything = np.array(list(itertools.product([0, 1], repeat=f.n_sites)), dtype=np.int32)
+    scores = np.array([f.score(y)[0] for y in everything])
+    for d, free in enumerate(pinned.free):
+        weights = np.zeros(f.unary.shape)
+        weights[d, 1 - free] = 1
+        flipped = pinned.moments(weights).unary.argmax(axis=1) != pinned.free
+        best = everything[(everything[:, d] == 1 - free) & (scores == pinned.values[d, 1 - free])]
+        assert flipped.sum() == (best != pinned.free).sum(axis=1).min()
 
 
 @every_structure

@@ -143,7 +143,7 @@ def test_for_separable_potentials_every_objective_is_the_log_likelihood(
 
     q = np.eye(p.n_labels)[p.targets.labels]
     residual = weights[:, None] * (q - softmax(f.unary, axis=1))
-    expected = (p.data.features.T @ residual).ravel() / len(p.data)
+    expected = (p.data.features.pullback(residual)).ravel() / len(p.data)
     gradients = np.array([g[: expected.size] for _, g in runs])
     error = gradients.std(axis=0) / np.sqrt(len(gradients))
     assert (np.abs(gradients.mean(axis=0) - expected) < 4.5 * error + 1e-9).all()  # twelve coordinates

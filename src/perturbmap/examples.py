@@ -12,8 +12,45 @@ from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats, Labels, as_floats, check_edges
 
-#: A dense float64 array or a ``scipy.sparse.csr_array``, which has no types.
-Features = Any
+
+@final
+class Rows:
+    """Some blocks of rows of a feature matrix, dense or sparse, that are multiplied without being copied."""
+
+    def __init__(self, matrix: Any, blocks: list[tuple[int, int]]) -> None:
+        self.matrix = matrix
+        self.blocks = blocks
+
+    @property
+    def n_columns(self) -> int:
+        """Of the matrix."""
+        return int(self.matrix.shape[1])
+
+    def __matmul__(self, weights: Floats) -> Floats:
+        """Rows times weights."""
+        return np.concatenate([np.asarray(self.matrix[a:b] @ weights) for a, b in self.blocks])
+
+    def pullback(self, values: Floats) -> Floats:
+        """The transpose times values, which have one row a row."""
+        total = np.zeros((self.n_columns, *values.shape[1:]))
+        start = 0
+        for a, b in self.blocks:
+            total += self.matrix[a:b].T @ values[start : start + b - a]
+            start += b - a
+        return total
+
+    def mean_squared_norm(self) -> float:
+        """Of a row."""
+        squares = sum(float((self.matrix[a:b] ** 2).sum()) for a, b in self.blocks)
+        return squares / max(1, sum(b - a for a, b in self.blocks))
+
+    def take(self, offsets: NDArray[np.int64], indices: NDArray[np.intp], sites: NDArray[np.intp]) -> Rows:
+        """The rows of some examples. Slices of a sparse matrix are dear: it is copied once instead."""
+        if sp.issparse(self.matrix) or len(self.blocks) > 1:
+            rows = np.concatenate([np.arange(a, b) for a, b in self.blocks])[sites]
+            return Rows(self.matrix[rows], [(0, len(rows))])
+        shift = self.blocks[0][0]
+        return Rows(self.matrix, [(shift + int(offsets[i]), shift + int(offsets[i + 1])) for i in indices])
 
 
 @final
@@ -44,7 +81,7 @@ def _rows(name: str, n: int, array: Any, n_rows: int, rows_of: str) -> Any:
     return array
 
 
-def _one(name: str, n: int, values: Any) -> Features:
+def _one(name: str, n: int, values: Any) -> Any:
     """Features of one example: sparse as CSR, anything else as a finite float64 array."""
     if sp.issparse(values):
         matrix = sp.csr_array(values, dtype=np.float64)
@@ -59,16 +96,19 @@ def _one(name: str, n: int, values: Any) -> Features:
 class Dataset:
     """Examples one after another, as `Potentials` has them; ``take`` makes a mini-batch.
 
-    ``streams`` are the examples' random streams: their positions in the data set they come from.
+    ``streams`` are the examples' random streams: their positions in the data set they come from. ``is_root`` and
+    ``is_leaf`` mark the sites that are no edge's second and no edge's first site.
     """
 
-    features: Features
+    features: Rows
     site_offsets: NDArray[np.int64]
     edges: Labels
     edge_offsets: NDArray[np.int64]
     edge_features: Floats | None
     label_features: list[Floats] | None
     sizes: Floats
+    is_root: NDArray[np.bool_]
+    is_leaf: NDArray[np.bool_]
     streams: NDArray[np.uint64]
 
     @classmethod
@@ -122,14 +162,21 @@ class Dataset:
                 )
         is_sparse = any(sp.issparse(part) for part in features)
         site_offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in features])]).astype(np.int64)
+        matrix = sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features)
+        joined = np.concatenate([e + np.int32(s) for e, s in zip(edges, site_offsets[:-1], strict=True)])
+        is_root, is_leaf = np.ones(site_offsets[-1], dtype=bool), np.ones(site_offsets[-1], dtype=bool)
+        is_root[joined[:, 1]] = False
+        is_leaf[joined[:, 0]] = False
         return cls(
-            sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features),
+            Rows(matrix, [(0, matrix.shape[0])]),
             site_offsets,
-            np.concatenate([e + np.int32(s) for e, s in zip(edges, site_offsets[:-1], strict=True)]),
+            joined,
             np.concatenate([[0], np.cumsum([len(e) for e in edges])]).astype(np.int64),
             np.concatenate(edge_features) if edge_features else None,
             label_features or None,
             np.concatenate(sizes),
+            is_root,
+            is_leaf,
             np.arange(len(examples), dtype=np.uint64),
         )
 
@@ -144,7 +191,7 @@ class Dataset:
     @property
     def n_features(self) -> int:
         """Columns of ``features``."""
-        return int(self.features.shape[1])
+        return self.features.n_columns
 
     @property
     def site_counts(self) -> NDArray[np.int64]:
@@ -162,13 +209,15 @@ class Dataset:
         edge_counts = np.diff(self.edge_offsets)[indices]
         moved = np.repeat(site_offsets[:-1] - self.site_offsets[indices], edge_counts).astype(np.int32)
         return Dataset(
-            self.features[sites],
+            self.features.take(self.site_offsets, indices, sites),
             site_offsets,
             self.edges[edges] + moved[:, None],
             np.concatenate([[0], np.cumsum(edge_counts)]),
             None if self.edge_features is None else self.edge_features[edges],
             None if self.label_features is None else [self.label_features[i] for i in indices],
             self.sizes[sites],
+            self.is_root[sites],
+            self.is_leaf[sites],
             self.streams[indices],
         )
 

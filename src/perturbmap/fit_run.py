@@ -166,9 +166,8 @@ class Run:
         text = json.dumps({k: _describe(v) for k, v in parameters.items()}, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=16)
         data = self.problem.data
-        features = (
-            [data.features] if isinstance(data.features, np.ndarray) else [data.features.data, data.features.indices]
-        )
+        matrix = data.features.matrix
+        features = [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices]
         for array in (*features, data.site_offsets, data.edges, data.edge_features, data.sizes, annotations.q):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

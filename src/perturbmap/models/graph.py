@@ -35,7 +35,7 @@ class GraphModel(Model):
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`."""
         n = batch.n_features
-        score = np.asarray(batch.features @ w[:n]) + w[n]
+        score = batch.features @ w[:n] + w[n]
         penalty = _edge_features(batch) @ w[n + 1 :]
         tables = np.zeros((len(penalty), 2, 2))
         tables[:, 0, 1] = tables[:, 1, 0] = -penalty
@@ -54,7 +54,7 @@ class GraphModel(Model):
         unary = moments.unary[:, 1] - moments.unary[:, 0]
         disagreement = moments.pairwise[:, 0, 1] + moments.pairwise[:, 1, 0]
         edges = -(_edge_features(batch).T @ disagreement)
-        return np.concatenate([np.asarray(batch.features.T @ unary), [unary.sum()], edges])
+        return np.concatenate([batch.features.pullback(unary), [unary.sum()], edges])
 
     def project(self, w: Floats, batch: Dataset, n_labels: int) -> Floats:
         """Negative edge weights become zero."""

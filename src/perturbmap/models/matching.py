@@ -27,7 +27,7 @@ class MatchingModel(Model):
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`."""
         labels = _label_features(batch)
-        projected = np.asarray(batch.features @ w.reshape(batch.n_features, -1))
+        projected = batch.features @ w.reshape(batch.n_features, -1)
         scores = [
             projected[first:last] @ z.T
             for first, last, z in zip(batch.site_offsets[:-1], batch.site_offsets[1:], labels, strict=True)
@@ -41,11 +41,13 @@ class MatchingModel(Model):
 
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
         """See `Model.pullback`."""
-        labels = _label_features(batch)
-        gradient = np.zeros((batch.n_features, labels[0].shape[1]))
-        for first, last, z in zip(batch.site_offsets[:-1], batch.site_offsets[1:], labels, strict=True):
-            gradient += batch.features[first:last].T @ (moments.unary[first:last, : len(z)] @ z)
-        return gradient.ravel()
+        expected = [
+            moments.unary[first:last, : len(z)] @ z
+            for first, last, z in zip(
+                batch.site_offsets[:-1], batch.site_offsets[1:], _label_features(batch), strict=True
+            )
+        ]
+        return batch.features.pullback(np.concatenate(expected)).ravel()
 
 
 def _label_features(batch: Dataset) -> list[Floats]:

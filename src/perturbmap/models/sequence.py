@@ -38,32 +38,22 @@ class SequenceModel(Model):
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`; all edges share the table T."""
         weights = self._unpack(w, batch.n_features, n_labels)
-        unary = np.asarray(batch.features @ weights.unary) + weights.bias
-        roots, leaves = _ends(batch)
-        unary[roots] += weights.first
-        unary[leaves] += weights.last
+        unary = batch.features @ weights.unary + weights.bias
+        unary[batch.is_root] += weights.first
+        unary[batch.is_leaf] += weights.last
         return Potentials._trusted(
             unary, weights.transition, batch.edges, batch.site_offsets, batch.edge_offsets, batch.streams
         )
 
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
         """See `Model.pullback`."""
-        roots, leaves = _ends(batch)
         assert moments.pairwise is not None
         return np.concatenate(
             [
-                np.asarray(batch.features.T @ moments.unary).ravel(),
+                batch.features.pullback(moments.unary).ravel(),
                 moments.unary.sum(axis=0),
                 moments.pairwise.ravel(),
-                moments.unary[roots].sum(axis=0),
-                moments.unary[leaves].sum(axis=0),
+                moments.unary[batch.is_root].sum(axis=0),
+                moments.unary[batch.is_leaf].sum(axis=0),
             ]
         )
-
-
-def _ends(batch: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Sites that are no edge's child, and sites that are no edge's parent."""
-    is_root, is_leaf = np.ones(batch.n_sites, dtype=bool), np.ones(batch.n_sites, dtype=bool)
-    is_leaf[batch.edges[:, 0]] = False
-    is_root[batch.edges[:, 1]] = False
-    return np.flatnonzero(is_root), np.flatnonzero(is_leaf)

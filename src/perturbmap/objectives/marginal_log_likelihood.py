@@ -6,7 +6,6 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from perturbmap.objectives.base import Objective, Targets
 from perturbmap.perturbation import perturb
@@ -61,16 +60,17 @@ class MarginalLogLikelihood(Objective):
         perturbed = perturb(f, noise)
         if self.integrate_noise:
             pinned = structure.pinned(perturbed, given=given)
-            log_p = log_softmax(pinned.values - noise, axis=1)
-            weights = weighted - total * np.exp(log_p)
+            log_p, p = _log_softmax(pinned.values - noise)
+            weights = weighted - total * p
         else:
             # The Gumbel reduction: pins of weight zero, and those that y_A satisfies, are not solved.
             pinned = structure.pinned(perturbed, pins=c != 0, given=given)
             best = np.take_along_axis(pinned.values, pinned.free[:, None].astype(np.intp), axis=1)
             log_p = pinned.values - best
             weights = weighted - total * (np.arange(f.n_labels) == pinned.free[:, None])
-        values = sums_by_example(np.where(c != 0, c * np.where(c != 0, log_p, 0.0), 0.0).sum(axis=1), f.site_offsets)
-        return values, pinned.moments(weights)
+        # Where c is zero, log p may be -inf (an impossible pin) or NaN (one that was not asked for).
+        terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
+        return sums_by_example(terms, f.site_offsets), pinned.moments(weights)
 
     def _given(self, f: Potentials, targets: Targets) -> Labels | None:
         """The known labels of partly labelled examples, where the objective is conditional on them."""
@@ -78,3 +78,12 @@ class MarginalLogLikelihood(Objective):
             return None
         is_partial = np.repeat(~targets.is_complete, np.diff(f.site_offsets))
         return np.where(is_partial, targets.labels, np.int32(-1)).astype(np.int32)
+
+
+def _log_softmax(values: Floats) -> tuple[Floats, Floats]:
+    """Log softmax over labels, and softmax."""
+    shifted = values - values.max(axis=1, keepdims=True)
+    p = np.exp(shifted)
+    total = p.sum(axis=1, keepdims=True)
+    p /= total
+    return shifted - np.log(total), p

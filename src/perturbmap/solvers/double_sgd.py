@@ -80,8 +80,8 @@ class DoubleSGD(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     n_passes : passes over the data
     batch_size : examples a step; each gets one fresh perturbation a step
-    first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; None takes
-        1 / (1 + the mean squared norm of an example's features, weighted as its sites are)
+    first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
+        4 / (the mean of ``||x_d||^2 + 1`` over sites, times their mean weight where that is above 1)
     averaging : of the iterates
 
     The examples of a step and their noise depend on the seed and the step alone.
@@ -148,9 +148,10 @@ class DoubleSGD(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return np.concatenate([order[first % n :], _shuffle(problem.seed, last // n, n)[: last % n + 1]])
 
     def _first_step(self, problem: Problem) -> float:
-        if self.first_step is not None:
-            return self.first_step
-        features, t = problem.data.features, problem.targets
-        squared = np.asarray((features * features).sum(axis=1)).ravel()
-        weight = t.label_weights.sum(axis=1) * np.repeat(t.weights, problem.data.site_counts)
-        return 1.0 / (1.0 + float(weight @ squared) / len(problem.data))
+        step = self.first_step
+        if step is None:
+            data, t = problem.data, problem.targets
+            weights = t.label_weights.sum(axis=1) * np.repeat(t.weights, data.site_counts)
+            mean_weight = float(weights.sum()) / max(1, data.n_sites)
+            step = 4.0 / ((data.features.mean_squared_norm() + 1.0) * max(1.0, mean_weight))
+        return min(step, 1.0 / problem.l2)
