@@ -17,7 +17,7 @@ $(VENV)/installed: $(VENV)/bin/python $(BUILD_FILES)
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet "PyMaxflow>=1.3"
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	@touch $@
 
 demo: $(VENV)/installed

@@ -86,9 +86,9 @@ def peer_reused(unary: Floats, edges: Labels, weights: Floats) -> None:
     peer_pins(graph, sites.tolist(), graph.get_grid_segments(sites).tolist(), sites)
 
 
-def our_solutions(f: Potentials, weights: Floats) -> None:
-    """All pinned values and maximisers of every copy, and their weighted sum; build and first cut included."""
-    BinaryGraph(n_threads=1).pinned(f).moments(weights)
+def our_solutions(f: Potentials) -> None:
+    """All pinned values and maximisers of every copy, ready for any weighted sum; build and first cut included."""
+    BinaryGraph(n_threads=1).pinned(f)
 
 
 def check_peer() -> None:
@@ -117,11 +117,10 @@ def small_pins(name: str, bars: tuple[float, float]) -> Iterator[Line]:
     check_peer()
     n_copies, n_rebuilt = 40, 15
     f, weights = superpixel_like(150, COUPLINGS[name], n_copies, seed=1)
-    ones = np.ones(f.unary.shape)
     free = BinaryGraph().argmax(f)
 
     def ours() -> None:
-        our_solutions(f, ones)
+        our_solutions(f)
 
     def rebuilt() -> None:
         for copy in range(3):
@@ -147,7 +146,6 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     """D = 2,000 and 20,000: the peer's pins are sampled, and neither build, first cut nor read-out is counted."""
     n_copies = max(1, 20_000 // n)
     f, weights = superpixel_like(n, COUPLINGS[name], n_copies, seed=2)
-    ones = np.ones(f.unary.shape)
     rng = np.random.default_rng(0)
     samples = 300
     graph = peer_graph(f.unary[0], f.edges, weights)
@@ -161,7 +159,7 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     free = BinaryGraph().argmax(f)[0]
     us, fast, slow = interleaved(
         [
-            lambda: our_solutions(f, ones),
+            lambda: our_solutions(f),
             reused,
             lambda: peer_rebuilt(f.unary[0], f.edges, weights, pins, free),
         ],
@@ -259,7 +257,7 @@ def measure_memory(solver: str, coupling: float) -> None:
 def chain_pins(length: int) -> Iterator[Line]:
     """Values and moments of all pins of a chain against one Viterbi pass."""
     rng = np.random.default_rng(5)
-    k, n = 26, 8000 // length
+    k, n = 26, 1600 // length
     f = Potentials.batch([Potentials(rng.normal(0, 1, (length, k)), rng.normal(0, 1, (k, k)))] * n)
     structure = Chain(n_threads=1)
     weights = rng.normal(size=f.unary.shape)

@@ -22,7 +22,7 @@ class Line:
 
     @property
     def met(self) -> bool:
-        return self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
+        return bool(self.ratio >= self.bar if self.at_least else self.ratio <= self.bar)
 
     @property
     def bar_text(self) -> str:
@@ -67,6 +67,6 @@ def report(benchmarks: Sequence[Benchmark], only: str, out: Path) -> None:
                 flush=True,
             )
     out.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"work": x.work, "peer": x.peer, "ratio": x.ratio, "bar": x.bar_text, "met": x.met} for x in lines]
+    rows = [{"work": x.work, "peer": x.peer, "ratio": float(x.ratio), "bar": x.bar_text, "met": x.met} for x in lines]
     out.write_text(json.dumps(rows, indent=2) + "\n")
     print(f"\n{sum(x.met for x in lines)} of {len(lines)} bars met; written to {out}.")

@@ -120,20 +120,27 @@ std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<
     return kept;
 }
 
-// The copies of an example share its tables, so their moments are summed: one task an example. Where all
-// examples share one table, each gets its own row of `table_moments`, to be summed by the caller.
+// Where all edges share one table, its moments are summed block by block of this many examples, and the
+// blocks by the caller: always in the same order, and without a table for every example.
+constexpr std::size_t shared_block = 16;
+
+// Calls add(workspace, copy, example, unary, tables, stride) for all copies of all examples; the copies of an
+// example, and the examples of a block that shares its table, one after another.
 template <class Workspace, class Add>
 void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads,
             double nanoseconds, Add add) {
     const Batch& batch = python.view;
     const std::size_t k = batch.n_labels, n_edges = static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]);
+    const std::size_t block = python.shared ? shared_block : 1, n_blocks = (batch.n_examples + block - 1) / block;
     require_shape(unary_moments, {batch.n_copies, batch.n_sites, k}, "unary_moments has the wrong shape");
-    require_shape(table_moments, {python.shared ? batch.n_examples : n_edges, k, k}, "table_moments has the wrong shape");
-    parallel_for<Workspace>(batch.n_examples, n_threads, nanoseconds, [&](Workspace& workspace, std::size_t example) {
-        double* tables = table_moments.data() + (python.shared ? example : batch.first_edge(example)) * k * k;
-        for (std::size_t copy = 0; copy < batch.n_copies; ++copy)
-            add(workspace, copy, example, unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k,
-                tables, python.shared ? 0 : k * k);
+    require_shape(table_moments, {python.shared ? n_blocks : n_edges, k, k}, "table_moments has the wrong shape");
+    parallel_for<Workspace>(n_blocks, n_threads, nanoseconds, [&](Workspace& workspace, std::size_t index) {
+        for (std::size_t example = index * block; example < std::min((index + 1) * block, batch.n_examples); ++example) {
+            double* tables = table_moments.data() + (python.shared ? index : batch.first_edge(example)) * k * k;
+            for (std::size_t copy = 0; copy < batch.n_copies; ++copy)
+                add(workspace, copy, example, unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k,
+                    tables, python.shared ? 0 : k * k);
+        }
     });
 }
 
@@ -187,6 +194,7 @@ void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t
 NB_MODULE(_core, module) {
     using namespace perturbmap;
     using release = nb::call_guard<nb::gil_scoped_release>;
+    module.attr("shared_block") = shared_block;
     module.doc() = "Compiled kernels; see perturbmap.structures for the public interface.";
     nb::class_<PythonBatch>(module, "Batch")
         .def(nb::init<Input<double>, Input<std::int32_t>, Input<double>, bool, Input<std::int64_t>, Input<std::int64_t>,

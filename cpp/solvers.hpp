@@ -76,6 +76,8 @@ class TreeSolver {
     void load(const Batch& batch, std::size_t example) {
         batch_ = &batch;
         example_ = example;
+        if (batch.n_labels > TreeDP::max_labels)
+            throw std::invalid_argument("chains and trees take at most " + std::to_string(TreeDP::max_labels) + " labels");
         if (!dp_.set_forest(batch.sites(example), static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
                             batch.n_edges(example), batch.n_labels, batch.tables_of(example), batch.given_of(example)))
             throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");

@@ -57,6 +57,10 @@ void normalise(std::size_t k, double* message) {
     for (std::size_t i = 0; i < k; ++i) message[i] -= top;
 }
 
+void keep(const std::vector<std::int64_t>& argument, Pointer* out) {
+    std::transform(argument.begin(), argument.end(), out, [](std::int64_t k) { return static_cast<Pointer>(k); });
+}
+
 std::size_t first_maximum(std::size_t k, const double* x) {
     return static_cast<std::size_t>(std::max_element(x, x + k) - x);
 }
@@ -154,7 +158,7 @@ void TreeDP::upward_max() {
         if (site.parent < 0) continue;
         double* message = row(message_, p);
         max_plus(k_, table(site, false), row(up_, p), message, argument_.data());
-        std::copy(argument_.begin(), argument_.end(), row(up_pointer_, p));
+        keep(argument_, row(up_pointer_, p));
         normalise(k_, message);
         double* up = row(up_, static_cast<std::size_t>(site.parent));
         for (std::size_t k = 0; k < k_; ++k) up[k] += message[k];
@@ -203,7 +207,7 @@ void TreeDP::pin(const std::int32_t* labels, double top, double* values) {
         double *up = row(up_, p), *down = row(down_, p);
         if (site.parent >= 0) {
             max_plus(k_, table(site, true), row(outside_, p), down, argument_.data());
-            std::copy(argument_.begin(), argument_.end(), row(down_pointer_, p));
+            keep(argument_, row(down_pointer_, p));
             normalise(k_, down);
         }
         outside_of_children(p);
@@ -245,7 +249,7 @@ void TreePins::add_moments(const double* weights, double* unary, double* pairwis
         if (site.parent < 0) continue;
         const double* here = mass.data() + p * k_;
         double *sent = from_child.data() + p * k_, *above = mass.data() + static_cast<std::size_t>(site.parent) * k_;
-        const std::int32_t* pointer = down_pointer.data() + p * k_;
+        const Pointer* pointer = down_pointer.data() + p * k_;
         for (std::size_t k = 0; k < k_; ++k) {
             if (here[k] == 0) continue;
             sent[pointer[k]] += here[k];
@@ -263,7 +267,7 @@ void TreePins::add_moments(const double* weights, double* unary, double* pairwis
             here[free[p]] += n_roots > 1 ? total - own : 0.0;
         } else {
             const double *above = mass.data() + static_cast<std::size_t>(site.parent) * k_, *sent = from_child.data() + p * k_;
-            const std::int32_t* pointer = up_pointer.data() + p * k_;
+            const Pointer* pointer = up_pointer.data() + p * k_;
             for (std::size_t k = 0; k < k_; ++k) {
                 const double other = above[k] - sent[k];
                 if (other == 0) continue;

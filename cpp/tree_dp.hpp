@@ -22,6 +22,9 @@
 
 namespace perturbmap {
 
+// A label as the arg-max of a message; small, since all pins of a batch may be kept.
+using Pointer = std::uint16_t;
+
 // One site of a rooted forest, in breadth-first order from the roots.
 struct TreeSite {
     std::int32_t site;
@@ -36,8 +39,8 @@ struct TreePins {
     std::size_t n_labels;
     std::shared_ptr<const std::vector<TreeSite>> order;
     std::vector<std::int32_t> free;                  // labels of the free maximiser, in order
-    std::vector<std::int32_t> up_pointer;            // best label of the site for each label of its parent
-    std::vector<std::int32_t> down_pointer;          // best label of the parent for each label of the site
+    std::vector<Pointer> up_pointer;                 // best label of the site for each label of its parent
+    std::vector<Pointer> down_pointer;               // best label of the parent for each label of the site
 
     // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary` (n_sites, K) and to
     // the tables of `pairwise` (row = label of edges[e][0]).
@@ -46,7 +49,8 @@ struct TreePins {
 
 class TreeDP {
    public:
-    // Roots the forest. Returns false if the edges contain a cycle.
+    // Roots the forest. Returns false if the edges contain a cycle. At most max_labels labels.
+    static constexpr std::size_t max_labels = 65535;
     bool set_forest(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges,
                     std::size_t n_edges, std::size_t n_labels, Tables tables, const std::int32_t* given);
 
@@ -77,7 +81,7 @@ class TreeDP {
     void log_sum_message(const Site& site, bool upward, const double* in, double* out);
 
     double* row(std::vector<double>& array, std::size_t position) { return array.data() + position * k_; }
-    std::int32_t* row(std::vector<std::int32_t>& array, std::size_t position) { return array.data() + position * k_; }
+    Pointer* row(std::vector<Pointer>& array, std::size_t position) { return array.data() + position * k_; }
 
     std::size_t n_ = 0, k_ = 0;
     Tables tables_;
@@ -86,7 +90,7 @@ class TreeDP {
     std::shared_ptr<std::vector<Site>> order_;
     std::vector<std::size_t> roots_;                    // positions
     std::vector<double> unary_, up_, message_, down_, outside_, suffix_;
-    std::vector<std::int32_t> up_pointer_, down_pointer_;
+    std::vector<Pointer> up_pointer_, down_pointer_;
     std::vector<double> shared_transposed_, transposed_, scaled_;
     std::vector<double> exponentials_, shared_exponentials_, shared_exponentials_transposed_;
     double exponentials_range_ = 0, exponentials_shift_ = 0;

@@ -8,6 +8,8 @@ _Ints = NDArray[np.int32]
 _Offsets = NDArray[np.int64]
 _Mask = NDArray[np.uint8]
 
+shared_block: int
+
 class Batch:
     def __init__(
         self,

@@ -153,7 +153,7 @@ class StructuredPredictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if run.phase == 1:
             if self.calibration is not None and run.state.iteration == 0:
                 self.calibration_ = run.calibration = self._calibrate(everything, labelled)
-            run.problem = part_of(everything, labelled)
+            run.problem = everything if len(labelled) == len(everything.data) else part_of(everything, labelled)
             run.go()
             if len(labelled) == len(everything.data) and annotations.is_complete.all():
                 return

@@ -81,7 +81,7 @@ class DoubleSGD(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     n_passes : passes over the data
     batch_size : examples a step; each gets one fresh perturbation a step
     first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
-        4 / (the mean of ``||x_d||^2 + 1`` over sites, times their mean weight where that is above 1)
+        10 / (the mean of ``||x_d||^2 + 1`` over sites, times the mean weight of an example)
     averaging : of the iterates
 
     The examples of a step and their noise depend on the seed and the step alone.
@@ -152,6 +152,6 @@ class DoubleSGD(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         if step is None:
             data, t = problem.data, problem.targets
             weights = t.label_weights.sum(axis=1) * np.repeat(t.weights, data.site_counts)
-            mean_weight = float(weights.sum()) / max(1, data.n_sites)
-            step = 4.0 / ((data.features.mean_squared_norm() + 1.0) * max(1.0, mean_weight))
+            curvature = float(weights.sum()) / len(data) * (data.features.mean_squared_norm() + 1.0)
+            step = 10.0 / max(1e-300, curvature)
         return min(step, 1.0 / problem.l2)

@@ -103,7 +103,7 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
     if not np.isfinite(array).all():
         raise ValueError("weights must be finite.")
     possible = np.isfinite(values)
-    if (array[~possible] != 0).any():
+    if not possible.all() and (array[~possible] != 0).any():
         site, label = (int(i) for i in np.argwhere((array != 0) & ~possible)[0][-2:])
         raise ValueError(
             f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "

@@ -39,9 +39,9 @@ def to_core(f: Potentials, given: Labels | None) -> _core.Batch:
 
 
 def empty_moments(f: Potentials) -> tuple[Floats, Floats]:
-    """Zeros for a kernel to add moments to; a shared table gets one row an example."""
+    """Zeros for a kernel to add moments to; a shared table gets one for every block of examples."""
     k = f.n_labels
-    return np.zeros(f.stack.shape), np.zeros((len(f) if f.is_shared else f.n_edges, k, k))
+    return np.zeros(f.stack.shape), np.zeros((-(-len(f) // _core.shared_block) if f.is_shared else f.n_edges, k, k))
 
 
 def finish_moments(f: Potentials, unary: Floats, tables: Floats) -> Moments:
