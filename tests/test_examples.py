@@ -16,7 +16,9 @@ def test_the_snippets_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> N
     scope: dict[str, object] = {}
     for snippet in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL):
         exec(snippet, scope)
-    assert re.search(r"log Z <= \d+\.\d+ \+- 0\.\d+", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"log Z <= \d+\.\d+ \+- 0\.\d+", printed)
+    assert float(printed.split()[-1]) > 0.8  # the score of the handwritten words
     q = scope["q"]
     np.testing.assert_allclose(q.mean.sum(axis=1), 1)  # type: ignore[attr-defined]  # an Estimate
 
