@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import textwrap
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,15 +15,12 @@ from sklearn.preprocessing import FunctionTransformer
 
 from perturbmap import (
     BinaryGraph,
-    Decoding,
     DoubleSGD,
     Example,
-    FromSolver,
     GraphModel,
     Hamming,
     LogLikelihood,
     MarginalLogLikelihood,
-    Matching,
     MatchingModel,
     NoAveraging,
     PolynomialAveraging,
@@ -220,156 +208,6 @@ def test_marginals_are_conditioned_on_given_labels() -> None:
     q = est.predict_marginals(X[:1], given=[[*y[0][:1], *[None] * (len(y[0]) - 1)]])[0]
     assert q[0].max() == 1
     assert est.classes_[q[0].argmax()] == y[0][0]
-
-
-# Files.
-
-
-@pytest.mark.parametrize("name", ["chain", "graph", "matching"])
-def test_a_saved_estimator_is_the_same_in_another_process(name: str, tmp_path: Path) -> None:
-    """Parameters, classes, weights and predictions survive; nothing is pickled."""
-    rng = np.random.default_rng(0)
-    X: list[Any]
-    if name == "chain":
-        X, y = words(20)
-        est = predictor(
-            calibration=2, decoding=Decoding.MARGINAL, objective=MarginalLogLikelihood(WeightedHamming([1, 2, 1.5]))
-        )
-    elif name == "graph":
-        X, y = [Example(rng.normal(size=(5, 2))) for _ in range(6)], [rng.integers(0, 2, 5) for _ in range(6)]
-        est = predictor(model=GraphModel(), structure=BinaryGraph(n_threads=1))
-    else:
-        X = [Example(rng.normal(size=(3, 2)), label_features=rng.normal(size=(3, 2))) for _ in range(6)]
-        y = [rng.permutation(3) for _ in range(6)]
-        est = predictor(model=MatchingModel(), structure=Matching())
-    est.fit(X, y)
-    path = tmp_path / "model.pm"
-    est.save(path)
-    assert b"pickle" not in path.read_bytes()
-    loaded = StructuredPredictor.load(path)
-    np.testing.assert_array_equal(loaded.coef_, est.coef_)
-    assert repr(loaded.get_params()["objective"]) == repr(est.get_params()["objective"])
-    for a, b in zip(loaded.predict(X), est.predict(X), strict=True):
-        np.testing.assert_array_equal(a, b)
-    code = f"from perturbmap import StructuredPredictor as S; print(S.load({str(path)!r}).coef_.sum())"
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert float(printed) == pytest.approx(float(est.coef_.sum()))
-
-
-def test_a_damaged_truncated_or_foreign_file_is_named(tmp_path: Path) -> None:
-    """Every byte that is cut off, and every kind of other file, gives a ValueError with the path."""
-    est = predictor().fit(*words(10))
-    path = tmp_path / "model.pm"
-    est.save(path)
-    whole = path.read_bytes()
-    broken = tmp_path / "broken.pm"
-    contents = [whole[:cut] for cut in range(0, len(whole) - 1, max(1, len(whole) // 40))]
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 0xFF
-    contents += [bytes(flipped), b"", b"hello", b"PK\x03\x04 not a zip"]
-    for content in contents:
-        broken.write_bytes(content)
-        with pytest.raises(ValueError, match=re.escape(str(broken))):
-            StructuredPredictor.load(broken)
-    np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(ValueError, match="no perturbmap file"):
-        StructuredPredictor.load(tmp_path / "other.npz")
-    with pytest.raises(FileNotFoundError):
-        StructuredPredictor.load(tmp_path / "nothing.pm")
-
-
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are moved into place whole; a write that fails leaves no trace."""
-    est = predictor().fit(*words(10))
-    path = tmp_path / "model.pm"
-    est.save(path)
-    before = path.read_bytes()
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="No space left"):
-        est.save(path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["model.pm"]
-
-
-def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
-    """A user's own solver is a function; a tuple is no JSON label."""
-    X, y = words(10)
-    est = predictor().fit(X, y)
-    est.structure = FromSolver(lambda unary: unary.argmax(axis=1))
-    with pytest.raises(ValueError, match="cannot be saved without pickle"):
-        est.save(tmp_path / "model.pm")
-    est = predictor().fit(X, [[(v,) for v in entry] for entry in y])
-    with pytest.raises(ValueError, match="classes must be numbers, texts or booleans"):
-        est.save(tmp_path / "model.pm")
-
-
-# Interruptions.
-
-SCRIPT = """
-import sys, numpy as np
-from tests.test_estimator import predictor, words
-from perturbmap import DoubleSGD
-X, y = words(80)
-labels = [*y[:50], *[None] * 30]
-est = predictor(solver=DoubleSGD(n_passes=12, first_step=0.3, batch_size=2))
-est.fit(X, labels, checkpoint=sys.argv[1], checkpoint_seconds=0.0)
-np.save(sys.argv[2], est.coef_)
-"""
-
-
-@pytest.mark.slow
-def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    """SIGKILL again and again, in both phases of Algorithm 3; the end is that of the undisturbed run."""
-    root = Path(__file__).parents[1]
-
-    def start(checkpoint: Path, out: Path) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), str(checkpoint), str(out)], cwd=root)
-
-    undisturbed = tmp_path / "undisturbed.npy"
-    assert start(tmp_path / "a.pm", undisturbed).wait() == 0
-    checkpoint, out, kills = tmp_path / "b.pm", tmp_path / "killed.npy", 0
-    for delay in np.random.default_rng(0).uniform(0.0, 0.1, 8):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-        process = start(checkpoint, out)
-        while process.poll() is None and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
-            time.sleep(0.001)
-        time.sleep(delay)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-    if not out.exists():
-        assert start(checkpoint, out).wait() == 0
-    assert kills >= 2
-    np.testing.assert_array_equal(np.load(out), np.load(undisturbed))
-
-
-def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
-    """Other data or parameters: an error, not a surprise."""
-    X, y = words(20)
-    path = tmp_path / "checkpoint.pm"
-    first = predictor().fit(X, y, checkpoint=path)
-    again = predictor().fit(X, y, checkpoint=path)  # finished: nothing left to do
-    np.testing.assert_array_equal(first.coef_, again.coef_)
-    with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
-        predictor(l2=0.1).fit(X, y, checkpoint=path)
-    with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
-        predictor().fit([2 * x for x in X], y, checkpoint=path)
-
-
-def test_ctrl_c_leaves_a_usable_estimator() -> None:
-    """A warning says so; the weights so far predict."""
-    X, y = words(60)
-    est = predictor(solver=DoubleSGD(n_passes=1e6, first_step=0.3))
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.warns(UserWarning, match=r"interrupted at step \d+; the estimator has the weights so far"):
-        est.fit(X, y)
-    assert est.n_iter_ > 0
-    assert est.score(X, y) > 0.7
 
 
 # Mistakes.

@@ -31,7 +31,7 @@ from perturbmap.task_losses import TaskLoss
 
 
 @final
-class StructuredPredictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class StructuredPredictor(BaseEstimator):
     """Predicts the labels of structured examples.
 
     X is a list of examples: feature matrices, or `Example`. An entry of y is a sequence of labels (any hashable

@@ -10,7 +10,7 @@ from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats, Moments, Potentials
 
 
-class Model(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Model(BaseEstimator):
     """A linear map from weights to potentials, ``f(y) = w . Psi(x, y)``.
 
     ``pullback`` is its adjoint, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.

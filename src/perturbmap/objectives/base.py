@@ -30,7 +30,7 @@ class Targets:
     weights: Floats
 
 
-class Objective(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Objective(BaseEstimator):
     """To be maximised; knows potentials and nothing of features."""
 
     #: Whether it can learn from probabilities of labels, not only from labels.

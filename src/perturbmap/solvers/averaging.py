@@ -8,7 +8,7 @@ from typing import final
 from sklearn.base import BaseEstimator
 
 
-class Averaging(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Averaging(BaseEstimator):
     """A running average ``a_h = (1 - rho_h) a_{h-1} + rho_h w_h``."""
 
     @abstractmethod

@@ -75,7 +75,7 @@ class SGDState:
 
 
 @final
-class DoubleSGD(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DoubleSGD(BaseEstimator):
     """``w <- project(w + step * (gradient - l2 w))`` with ``step = 1 / (l2 (h + offset))``.
 
     n_passes : passes over the data

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from perturbmap.potentials import Floats, Labels
 
 
-class TaskLoss(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class TaskLoss(BaseEstimator):
     """A loss that sums over sites, ``l(y, yhat) = sum_d theta_d(y_d) [y_d != yhat_d]``.
 
     Arrays run over all sites of a batch; ``offsets`` says where its examples begin. ``q`` is what is known of y,
