@@ -115,7 +115,7 @@ def check_peer() -> None:
 def small_pins(name: str, bars: tuple[float, float]) -> Iterator[Line]:
     """D = 150: against a rebuilt graph and against re-used trees, with the labels read out."""
     check_peer()
-    n_copies, n_rebuilt = 40, 15
+    n_copies, n_rebuilt = 100, 15
     f, weights = superpixel_like(150, COUPLINGS[name], n_copies, seed=1)
     free = BinaryGraph().argmax(f)
 

@@ -11,13 +11,32 @@ void CutPins::add_moments(std::int32_t first_site, const std::int32_t* edges, st
         total += weights[2 * d] + weights[2 * d + 1];
         if (set_of[d] >= 0) set_weight[set_of[d]] += weights[2 * d + 1 - free[d]];
     }
-    // The weight of the pins that flip a site, and of those that flip both ends of an edge.
-    std::vector<double> site_weight(n, 0.0), edge_weight(n_edges, 0.0);
-    for (std::size_t s = 0; s < n_sets; ++s) {
-        if (set_weight[s] == 0) continue;
-        for (std::size_t i = set_begin[s]; i < set_begin[s + 1]; ++i) site_weight[members[i]] += set_weight[s];
-        for (std::size_t i = inner_begin[s]; i < inner_begin[s + 1]; ++i) edge_weight[inner_edges[i]] += set_weight[s];
-    }
+    // The weight of the pins that flip a site; and, for each site, the sets of more than one that it is in.
+    std::vector<double> site_weight(n, 0.0);
+    std::vector<std::size_t> first(n + 1, 0);
+    for (std::size_t s = 0; s < n_sets; ++s)
+        for (std::size_t i = set_begin[s]; i < set_begin[s + 1]; ++i) {
+            site_weight[members[i]] += set_weight[s];
+            first[members[i] + 1] += set_begin[s + 1] - set_begin[s] > 1;
+        }
+    for (std::size_t x = 0; x < n; ++x) first[x + 1] += first[x];
+    std::vector<std::int32_t> sets(first[n]);
+    std::vector<std::size_t> end(first.begin(), first.end() - 1);
+    for (std::size_t s = 0; s < n_sets; ++s)
+        if (set_begin[s + 1] - set_begin[s] > 1)
+            for (std::size_t i = set_begin[s]; i < set_begin[s + 1]; ++i)
+                sets[end[members[i]]++] = static_cast<std::int32_t>(s);
+    // The weight of the pins that flip both: of the sets in both lists, which ascend.
+    auto weight_of_both = [&](std::int32_t x, std::int32_t y) {
+        double weight = 0;
+        for (std::size_t k = first[x], l = first[y]; k < end[x] && l < end[y];) {
+            if (sets[k] == sets[l]) weight += set_weight[sets[k]];
+            const bool x_behind = sets[k] <= sets[l], y_behind = sets[l] <= sets[k];
+            k += x_behind;
+            l += y_behind;
+        }
+        return weight;
+    };
     for (std::size_t x = 0; x < n; ++x) {
         unary[2 * x + free[x]] += total - site_weight[x];
         unary[2 * x + 1 - free[x]] += site_weight[x];
@@ -25,7 +44,7 @@ void CutPins::add_moments(std::int32_t first_site, const std::int32_t* edges, st
     for (std::size_t e = 0; e < n_edges; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
         const int a = free[i], b = free[j];
-        const double both = edge_weight[e], only_i = site_weight[i] - both, only_j = site_weight[j] - both;
+        const double both = weight_of_both(i, j), only_i = site_weight[i] - both, only_j = site_weight[j] - both;
         double* out = pairwise + e * stride;
         out[2 * a + b] += total - only_i - only_j - both;
         out[2 * (1 - a) + b] += only_i;

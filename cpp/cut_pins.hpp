@@ -13,8 +13,6 @@ struct CutPins {
     std::vector<std::int32_t> set_of;        // the set of each settled site; -1 for the others
     std::vector<std::size_t> set_begin;      // set s is members[set_begin[s]], ... up to the next
     std::vector<std::int32_t> members;
-    std::vector<std::size_t> inner_begin;    // the edges with both ends in set s, in the same way
-    std::vector<std::int32_t> inner_edges;
 
     // Adds sum_{d,k} weights[d,k] * indicators of the maximiser pinned at (d, k) to `unary` (n_sites, 2) and to
     // the tables of `pairwise` (row = label of edges[e][0]).

@@ -19,7 +19,6 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
     shift_.assign(n, 0.0);
     first_.assign(n + 1, 0);
     arcs_.resize(2 * m);
-    edge_of_arc_.resize(2 * m);
 
     for (std::size_t k = 0; k < 2 * m; ++k) ++first_[static_cast<std::size_t>(edges[k] - first_site) + 1];
     std::int32_t max_degree = 0;
@@ -32,7 +31,6 @@ void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t
     for (std::size_t e = 0; e < m; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
         const std::int32_t a = first_[i]++, b = first_[j]++;
-        edge_of_arc_[a] = edge_of_arc_[b] = static_cast<std::int32_t>(e);
 
         // T(y_i, y_j) = const + (T10 - T00 + h) y_i + (T01 - T00 + h) y_j - h [y_i != y_j]
         const double* t = tables[e];

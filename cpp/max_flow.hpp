@@ -12,7 +12,7 @@
 // At the end. The source tree is the set of sites reachable from the source: the least maximiser, that
 //             is, among tied maximisers the one with the fewest ones.
 // Cost.       O(augmentations * n) in the worst case, near linear on planar graphs in practice.
-// Memory.     40 bytes an edge (two arcs), 40 bytes a site; 16 bytes an edge more to solve again.
+// Memory.     32 bytes an edge (two arcs), 40 bytes a site; 16 bytes an edge more to solve again.
 // Reference.  Boykov and Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for
 //             energy minimization in vision, PAMI 2004, section 3.
 #pragma once
@@ -72,7 +72,6 @@ class MaxFlow {
     // The residual graph: the arcs of a site are arcs()[first_arcs()[site]], ... up to the next site's.
     const Arc* arcs() const { return arcs_.data(); }
     const std::int32_t* first_arcs() const { return first_.data(); }
-    std::int32_t edge_of_arc(std::int32_t arc) const { return edge_of_arc_[arc]; }
 
    private:
     static constexpr std::int32_t terminal = -1, orphan = -2, none = -3;
@@ -130,7 +129,6 @@ class MaxFlow {
     std::vector<Node, Unfilled<Node>> nodes_;
     std::vector<std::int32_t> first_;         // arcs of a site: [first_[site], first_[site + 1])
     std::vector<Arc, Unfilled<Arc>> arcs_;
-    std::vector<std::int32_t, Unfilled<std::int32_t>> edge_of_arc_;
     std::vector<Edge> edges_;                 // if the capacities are wanted again
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
     std::vector<std::int32_t> zeros_;         // sites without excess or deficit, before the trees grow

@@ -368,31 +368,9 @@ void PinnedCuts::cut_off(std::int32_t v) {
 }
 
 CutPins PinnedCuts::pins(const MaxFlow& flow) const {
-    CutPins out;
-    const Arc* arcs = flow.arcs();
-    const std::int32_t* first = flow.first_arcs();
-    const std::size_t n = nodes_.size();
-    out.free.resize(n);
-    for (std::size_t i = 0; i < n; ++i) out.free[i] = static_cast<std::uint8_t>(flow.label(static_cast<int>(i)));
-    out.set_of = set_of_;
-    out.set_begin = set_begin_;
-    out.members = members_;
-    out.inner_begin.assign(1, 0);
-    std::vector<std::int32_t> mark(n, -1);
-    for (std::size_t s = 0; s < n_sets(); ++s) {
-        const std::size_t begin = set_begin_[s], end = set_begin_[s + 1];
-        if (end - begin > 1) {
-            for (std::size_t i = begin; i < end; ++i) mark[members_[i]] = static_cast<std::int32_t>(s);
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::int32_t x = members_[i];
-                for (std::int32_t a = first[x]; a < first[x + 1]; ++a)
-                    if (arcs[a].head > x && mark[arcs[a].head] == static_cast<std::int32_t>(s))
-                        out.inner_edges.push_back(flow.edge_of_arc(a));
-            }
-        }
-        out.inner_begin.push_back(out.inner_edges.size());
-    }
-    return out;
+    std::vector<std::uint8_t> free(nodes_.size());
+    for (std::size_t i = 0; i < free.size(); ++i) free[i] = static_cast<std::uint8_t>(flow.label(static_cast<int>(i)));
+    return {std::move(free), set_of_, set_begin_, members_};
 }
 
 }  // namespace perturbmap

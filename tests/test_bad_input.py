@@ -162,7 +162,7 @@ def test_structures_say_which_potentials_they_take() -> None:
         FromSolver(lambda u: u.argmax(axis=1)).argmax(Potentials(Z3, np.eye(3)))
     with pytest.raises(ValueError, match=r"BruteForce would list 1e\+12 labellings"):
         BruteForce().argmax(Potentials(np.zeros((40, 2))))
-    with pytest.raises(ValueError, match="n_threads must be at least 1"):
+    with pytest.raises(ValueError, match="n_threads must be an integer of at least 1"):
         Chain(n_threads=0).argmax(Potentials(Z2))
 
 
@@ -209,6 +209,16 @@ def test_a_solver_that_works_in_place_leaves_the_potentials_alone() -> None:
     f = Potentials(np.array([[0.0, 1.0], [2.0, 1.0]]))
     np.testing.assert_array_equal(FromSolver(vandal).pinned(f).values, [[2, 3], [3, 2]])
     np.testing.assert_array_equal(f.unary, [[0, 1], [2, 1]])
+
+
+def test_arguments_of_the_wrong_type_are_named() -> None:
+    """An array for potentials, a class for a structure, arguments swapped."""
+    f = Potentials(Z2)
+    with pytest.raises(TypeError, match="f must be Potentials, but is a ndarray"):
+        Chain().argmax(Z2)  # type: ignore[arg-type]  # the wrong type is the point
+    for structure, potentials in ((Chain, f), (f, Chain())):
+        with pytest.raises(TypeError, match="structure must be a Structure, such as Chain"):
+            marginals(structure, potentials)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("function", [log_partition_bound, marginals])

@@ -270,6 +270,24 @@ def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], messag
         predictor(**parameters).fit(*words(6))
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"model": GraphModel}, r"model must be a Model, such as SequenceModel\(\)"),
+        ({"structure": "chain"}, "structure must be a Structure"),
+        ({"objective": Hamming()}, "objective must be a Objective"),
+        ({"objective": LogLikelihood}, "objective must be"),
+        ({"solver": "sgd"}, "solver must be a DoubleSGD"),
+        ({"decoding": "MAP"}, "decoding must be a Decoding"),
+        ({"task_loss": "hamming"}, "task_loss must be a TaskLoss"),
+    ],
+)
+def test_parts_of_the_wrong_type_are_named(parameters: dict[str, Any], message: str) -> None:
+    """Classes for objects, names for objects, losses for objectives."""
+    with pytest.raises(TypeError, match=message):
+        predictor(**parameters).fit(*words(6))
+
+
 def test_mistakes_after_the_fit_are_named() -> None:
     """Not fitted, other features, labels never seen, soft labels for a likelihood of labellings."""
     X, y = words(6)

@@ -27,7 +27,7 @@ from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.semi_supervised import complete, mixture
 from perturbmap.solvers import DoubleSGD, Problem, SGDState
 from perturbmap.structures import Chain, Structure
-from perturbmap.task_losses import TaskLoss
+from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 
 
 @final
@@ -104,7 +104,9 @@ class StructuredPredictor(BaseEstimator):
 
     @property
     def _task_loss(self) -> TaskLoss:
-        return self._objective.task_loss if self.task_loss is None else self.task_loss
+        if self.task_loss is not None:
+            return self.task_loss
+        return self._objective.task_loss if isinstance(self._objective, Objective) else Hamming()
 
     # Learning.
 
@@ -206,8 +208,11 @@ class StructuredPredictor(BaseEstimator):
         return [values[part] for part in f.split(self._decode(data, f))]
 
     def _decode(self, data: Dataset, f: Potentials) -> Labels:
-        if self.decoding is Decoding.MAP:
-            return self._structure.argmax(f)
+        self._check_parts()
+        if self.decoding is Decoding.MAP or (
+            self.decoding is Decoding.LOSS_AWARE and isinstance(self._task_loss, ZeroOne)
+        ):
+            return self._structure.argmax(f)  # which is the labelling of least expected zero-one loss
         q = self._marginals(f, None)
         if self.decoding is Decoding.MARGINAL:
             return decode(q)
@@ -296,6 +301,7 @@ class StructuredPredictor(BaseEstimator):
         self, X: Sequence[Any], y: Sequence[Any], known_classes: list[Hashable] | None = None
     ) -> tuple[Problem, Annotations]:
         """Checks everything before any work is done."""
+        self._check_parts()
         if not (np.isfinite(self.l2) and self.l2 > 0):
             raise ValueError(f"l2 must be positive, but is {self.l2}.")
         if not (np.isfinite(self.unlabelled_weight) and self.unlabelled_weight >= 0):
@@ -325,6 +331,18 @@ class StructuredPredictor(BaseEstimator):
         first = np.arange(min(2, len(data)))
         self._structure.maximise(self._model.potentials(np.zeros(self._n_weights), data.take(first), k))
         return problem, annotations
+
+    def _check_parts(self) -> None:
+        for name, part, kind, example in (
+            ("model", self._model, Model, "SequenceModel()"),
+            ("structure", self._structure, Structure, "Chain()"),
+            ("objective", self._objective, Objective, "MarginalLogLikelihood(Hamming())"),
+            ("solver", self._solver, DoubleSGD, "DoubleSGD()"),
+            ("task_loss", self._task_loss, TaskLoss, "Hamming()"),
+            ("decoding", self.decoding, Decoding, "Decoding.MAP"),
+        ):
+            if not isinstance(part, kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but is {part!r}.")
 
     def _encode_validation(self, X: Sequence[Any], y: Sequence[Any]) -> tuple[Dataset, Annotations]:
         data = Dataset.from_examples(X)

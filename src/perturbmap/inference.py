@@ -79,7 +79,7 @@ def log_partition_bound(
     With ``given`` labels, the maximum is over the labellings that have them: ``B_G``. Their sites get no
     noise, which would only add variance.
     """
-    known = check_given(f, given)
+    known = _check_given(structure, f, given)
     seed, n = seed_of(rng), _check_count("n_perturbations", n_perturbations)
     values = np.empty((len(f), n))
     for part, examples, given_part in _parts(f, known):
@@ -107,7 +107,7 @@ def marginals(
     32 groups of perturbations; they measure the noise of the estimate, not the distance of perturb-and-MAP
     from the Gibbs distribution.
     """
-    known = check_given(f, given)
+    known = _check_given(structure, f, given)
     seed, n = seed_of(rng), _check_count("n_perturbations", n_perturbations)
     mean, error = np.empty((f.n_sites, f.n_labels)), np.empty((f.n_sites, f.n_labels))
     for part, examples, given_part in _parts(f, known):
@@ -135,7 +135,7 @@ def sample(
 
     They are exact samples of the Gibbs distribution only where ``f`` is separable.
     """
-    known = check_given(f, given)
+    known = _check_given(structure, f, given)
     seed, n = seed_of(rng), _check_count("n_samples", n_samples)
     labels = np.empty((n, f.n_sites), dtype=np.int32)
     for part, examples, given_part in _parts(f, known):
@@ -168,6 +168,12 @@ def decode(marginals: ArrayLike, site_weights: ArrayLike | None = None) -> Label
                 f"site_weights must broadcast to the shape of marginals, {q.shape}, but has shape {theta.shape}."
             ) from None
     return np.asarray(q.argmax(axis=1), dtype=np.int32)
+
+
+def _check_given(structure: Structure, f: Potentials, given: ArrayLike | None) -> Labels | None:
+    if not isinstance(structure, Structure):
+        raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
+    return check_given(f, given)
 
 
 def _check_count(name: str, n: int) -> int:

@@ -26,6 +26,8 @@ def write(
 ) -> None:
     """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole."""
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target} cannot be written: the folder {target.parent} does not exist.")
     text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **about})
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:

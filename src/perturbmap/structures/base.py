@@ -79,6 +79,10 @@ class ExactStructure(Structure):
 
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
     """Given labels as an array, or None."""
+    if not isinstance(f, Potentials):
+        raise TypeError(
+            f"f must be Potentials, but is a {type(f).__name__}: make them with Potentials(unary, pairwise, edges)."
+        )
     return None if given is None else f.check_labels("given", given, unknown=True)
 
 
@@ -116,8 +120,8 @@ def threads(n_threads: int | None) -> int:
     """The number of threads that ``n_threads`` stands for."""
     if n_threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1, or None for all cores, but is {n_threads}.")
+    if not isinstance(n_threads, int) or n_threads < 1:
+        raise ValueError(f"n_threads must be an integer of at least 1, or None for all cores, but is {n_threads!r}.")
     return n_threads
 
 
