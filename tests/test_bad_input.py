@@ -211,6 +211,15 @@ def test_a_solver_that_works_in_place_leaves_the_potentials_alone() -> None:
     np.testing.assert_array_equal(f.unary, [[0, 1], [2, 1]])
 
 
+def test_perturbed_copies_are_not_perturbed_again() -> None:
+    """Inference over copies would mix copies and draws."""
+    f = Potentials(Z2)
+    copies = f.with_unary(np.zeros((3, 3, 2)))
+    for function in (marginals, log_partition_bound):
+        with pytest.raises(ValueError, match="f has perturbed copies already"):
+            function(Chain(), copies, n_perturbations=3)
+
+
 def test_arguments_of_the_wrong_type_are_named() -> None:
     """An array for potentials, a class for a structure, arguments swapped."""
     f = Potentials(Z2)
@@ -265,6 +274,8 @@ def test_an_empty_batch_and_an_empty_graph_have_the_right_answer(structure: Stru
     np.testing.assert_array_equal(structure.maximise(f)[1], [0, 1, 0])
     bound = log_partition_bound(structure, f, n_perturbations=50, rng=0)
     np.testing.assert_array_equal(bound.mean[[0, 2]], 0)
+    assert empty.score(np.empty(0, dtype=int)).tolist() == [0]
+    assert nothing.split(np.zeros(0)) == []
     assert structure.pinned(empty).moments(np.zeros((0, k))).unary.shape == (0, k)
 
 

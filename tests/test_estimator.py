@@ -21,6 +21,7 @@ from perturbmap import (
     Hamming,
     LogLikelihood,
     MarginalLogLikelihood,
+    Matching,
     MatchingModel,
     NoAveraging,
     PolynomialAveraging,
@@ -210,6 +211,79 @@ def test_marginals_are_conditioned_on_given_labels() -> None:
     assert est.classes_[q[0].argmax()] == y[0][0]
 
 
+def test_hard_labels_of_unlabelled_examples_teach_under_the_conditional_reading_too() -> None:
+    """They are guesses, not given: their weight makes a difference."""
+    X, y = words(40)
+    labels = [*y[:10], *[None] * 30]
+    objective = MarginalLogLikelihood(conditional=True)
+    a, b = (
+        predictor(objective=objective, hard_labels=True, unlabelled_weight=k, classes=list("abc"))
+        .fit(X, labels)
+        .coef_
+        for k in (0.0, 5.0)
+    )
+    assert np.abs(a - b).max() > 0.01
+
+
+def test_early_stopping_ends_a_phase_and_not_the_next() -> None:
+    """Phase 2 of Algorithm 3 gets as many looks of patience as phase 1."""
+    X, y = words(60)
+    rng = np.random.default_rng(0)
+    noise = [rng.choice(list("abc"), len(v)) for v in y]
+    est = predictor(solver=DoubleSGD(n_passes=60, first_step=0.3))
+    est.fit(X, [*y[:40], *[None] * 20], validation=(X, noise), patience=3)
+    looks = [sum(h["phase"] == phase for h in est.history_) for phase in (1, 2)]
+    assert min(looks) >= 3
+    assert max(looks) < 20
+
+
+def test_what_is_not_known_does_not_count_in_a_score() -> None:
+    """An unlabelled example is left out, no label at all and soft labels are refused."""
+    X, y = words(20)
+    est = predictor().fit(X, y)
+    assert est.score(X[:1], y[:1]) == est.score(X[:2], [y[0], None])
+    with pytest.raises(ValueError, match="some label to measure by"):
+        est.score(X, [None] * 20)
+    soft = [np.full((len(v), 3), 1 / 3) for v in y]
+    for call in (lambda: est.score(X, soft), lambda: est.predict_marginals(X, given=soft)):
+        with pytest.raises(ValueError, match="must hold labels here, not soft ones"):
+            call()
+
+
+def test_labels_keep_their_type() -> None:
+    """Mixed ones are not turned to text, numpy's are those of Python."""
+    X, y = words(20)
+    mixed: dict[str, Any] = {"a": 1, "b": "b", "c": None}
+    est = predictor().fit(X, [[mixed[v] for v in entry] for entry in y])
+    assert {type(v) for part in est.predict(X) for v in part.tolist()} == {int, str}
+    numbers = predictor().fit(X, [[np.int64(ord(v)) for v in entry] for entry in y])
+    assert numbers.predict(X)[0].dtype == np.int64
+    assert numbers.classes_ == [97, 98, 99]
+    texts = predictor().fit(X, ["".join(entry) for entry in y])
+    np.testing.assert_array_equal(texts.coef_, predictor().fit(X, y).coef_)
+
+
+def test_minus_one_is_never_a_label() -> None:
+    """Labels -1 and 1 would lose half of themselves in silence."""
+    X, y = words(10)
+    signs = [np.where(v == "a", -1, 1) for v in y]
+    with pytest.raises(ValueError, match="-1 stands for an unknown label"):
+        predictor().fit(X, signs)
+    with pytest.raises(ValueError, match="classes must not hold -1 or None"):
+        predictor(classes=[-1, 1]).fit(X, signs)
+
+
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was() -> None:
+    """Nothing the user had is lost."""
+    X, y = words(10)
+    est = predictor().fit(X, y)
+    before = est.predict(X)
+    with pytest.raises(ValueError, match="validation"):
+        est.fit([x[:, :2] for x in X], [np.full(len(v), "z") for v in y], validation=(X, y))
+    for a, b in zip(est.predict(X), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 # Mistakes.
 
 
@@ -223,6 +297,10 @@ def test_marginals_are_conditioned_on_given_labels() -> None:
         (lambda X, y: ([X[0][:, :2], *X[1:]], y), "features must have the same number of columns"),
         (lambda X, y: ([X[0] * np.nan, *X[1:]], y), "features of example 0 must be finite"),
         (lambda X, y: (X, [y[0][:-1], *y[1:]]), r"y\[0\] must have one label a site"),
+        (lambda X, y: (X, None), "y must be a list"),
+        (lambda X, y: (X, [0, 1, 0, 1, 0, 1]), r"y\[0\] must be a sequence of labels"),
+        (lambda X, y: (X, [[[0.5, 0.5]] * len(y[0]), *y[1:]]), r"y\[0\] must hold one label a site"),
+        (lambda X, y: (sp.csr_matrix(X[0]), y), "X must be a list of examples"),
         (lambda X, y: (X, [None] * 6), "y must hold some labelled site"),
         (lambda X, y: (X, [np.full(len(v), -1) for v in y]), "y must hold some labelled site"),
         (
@@ -247,11 +325,11 @@ def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: st
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"l2": 0}, "l2 must be positive"),
-        ({"l2": np.nan}, "l2 must be positive"),
-        ({"unlabelled_weight": -1}, "unlabelled_weight must not be negative"),
+        ({"l2": 0}, "l2 must be a number, positive"),
+        ({"l2": np.nan}, "l2 must be a number, positive"),
+        ({"unlabelled_weight": -1}, "unlabelled_weight must be a number, not negative"),
         ({"solver": DoubleSGD(n_passes=0)}, "n_passes must be positive"),
-        ({"solver": DoubleSGD(batch_size=0)}, "batch_size must be at least 1"),
+        ({"solver": DoubleSGD(batch_size=0)}, "batch_size must be an integer of at least 1"),
         ({"solver": DoubleSGD(first_step=-1)}, "first_step must be positive"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, 2]))}, "label_costs must be 3 numbers"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, -2, 1]))}, "label_costs must be 3 numbers"),
@@ -261,7 +339,9 @@ def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: st
         ({"classes": ["a", "a"]}, "classes must not repeat"),
         ({"classes": ["a", "b"]}, "which is not among the classes"),
         ({"calibration": 100}, "calibration must be a number of folds"),
-        ({"random_state": -1}, "rng must be"),
+        ({"random_state": -1}, "random_state must be"),
+        ({"solver": DoubleSGD(batch_size=2.5)}, "batch_size must be an integer"),  # type: ignore[arg-type]
+        ({"n_perturbations": 0}, "n_perturbations must be"),
     ],
 )
 def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], message: str) -> None:
@@ -305,6 +385,10 @@ def test_mistakes_after_the_fit_are_named() -> None:
         est.predict([x[:, :2] for x in X])
     with pytest.raises(ValueError, match="holds the label 'z', which is not among the classes"):
         est.score(X, [np.full(len(v), "z") for v in y])
+    with pytest.raises(ValueError, match="classes must stay what they were"):
+        est.partial_fit(X, y, classes=["a", "b"])
+    with pytest.raises(ValueError, match=r"given\[0\] holds the label 'z'"):
+        est.predict_marginals(X[:1], given=[np.full(len(y[0]), "z")])
     with pytest.raises(ValueError, match="LogLikelihood learns from labels"):
         predictor(objective=LogLikelihood()).fit(
             X, [np.full((len(v), 3), 1 / 3) if i else v for i, v in enumerate(y)]
@@ -313,3 +397,22 @@ def test_mistakes_after_the_fit_are_named() -> None:
         predictor(model=GraphModel(), structure=BinaryGraph()).fit(
             [Example(np.ones((2, 1)), edge_features=[[-1.0]])], [[0, 1]]
         )
+
+
+def test_matchings_need_a_row_for_every_site_and_no_more_than_labels() -> None:
+    """Label k is row k of label_features; at predict too."""
+    rng = np.random.default_rng(0)
+
+    def example(n_sites: int, n_rows: int) -> Example:
+        return Example(rng.normal(size=(n_sites, 2)), label_features=rng.normal(size=(n_rows, 3)))
+
+    est = predictor(model=MatchingModel(), structure=Matching(), classes=range(4))
+    est.fit([example(2, 4), example(3, 3)], [[3, 0], [0, 1, 2]])
+    for bad in (example(3, 2), example(2, 5)):
+        with pytest.raises(ValueError, match="label_features of example 0 must have at least one row a site"):
+            est.predict([bad])
+    with pytest.raises(ValueError, match="needs label_features"):
+        est.predict([rng.normal(size=(2, 2))])
+    wide = Example(rng.normal(size=(2, 2)), label_features=rng.normal(size=(3, 5)))
+    with pytest.raises(ValueError, match="the examples must have as many"):
+        est.predict([wide])

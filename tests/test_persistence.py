@@ -55,6 +55,8 @@ def test_a_saved_estimator_is_the_same_in_another_process(name: str, tmp_path: P
     est.save(path)
     assert b"pickle" not in path.read_bytes()
     loaded = StructuredPredictor.load(path)
+    for a, b in zip(loaded.predict_marginals(X), est.predict_marginals(X), strict=True):
+        np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(loaded.coef_, est.coef_)
     assert repr(loaded.get_params()["objective"]) == repr(est.get_params()["objective"])
     for a, b in zip(loaded.predict(X), est.predict(X), strict=True):
@@ -164,9 +166,26 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
     again = predictor().fit(X, y, checkpoint=path)  # finished: nothing left to do
     np.testing.assert_array_equal(first.coef_, again.coef_)
     with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
+        predictor().fit(X, y, checkpoint=path, validation=(X, y))
+    with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
         predictor(l2=0.1).fit(X, y, checkpoint=path)
     with pytest.raises(ValueError, match="belongs to a fit with other data or parameters"):
         predictor().fit([2 * x for x in X], y, checkpoint=path)
+
+
+def test_a_fit_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
+    """Its checkpoint does not go on learning."""
+    X, y = words(40)
+    rng = np.random.default_rng(0)
+    noise = [rng.choice(list("abc"), len(v)) for v in y]
+    runs = [
+        predictor(solver=DoubleSGD(n_passes=60, first_step=0.3)).fit(
+            X, y, validation=(X, noise), patience=2, checkpoint=tmp_path / "checkpoint.pm"
+        )
+        for _ in range(3)
+    ]
+    assert len({run.n_iter_ for run in runs}) == 1
+    np.testing.assert_array_equal(runs[0].coef_, runs[2].coef_)
 
 
 def test_ctrl_c_leaves_a_usable_estimator() -> None:

@@ -14,35 +14,69 @@ from perturbmap.potentials import Floats, Labels
 from perturbmap.task_losses.base import one_hot
 
 UNKNOWN = -1
+NO_LABELS = "y must hold some labelled site: with no label at all there is nothing to learn from."
 
 
 def _is_soft(entry: Any) -> bool:
     return isinstance(entry, np.ndarray) and entry.ndim == 2
 
 
-def _values(entry: Any) -> list[Hashable]:
-    return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
+def _values(name: str, n: int, entry: Any) -> list[Hashable]:
+    """The labels of one example as plain Python values; those of a text are its letters."""
+    if not hasattr(entry, "__iter__"):
+        raise ValueError(
+            f"{name}[{n}] must be a sequence of labels, one a site, an array of soft labels, or None, "
+            f"but is {entry!r}."
+        )
+    raw = entry.tolist() if isinstance(entry, np.ndarray) else entry
+    values = [v.item() if isinstance(v, np.generic) else v for v in raw]
+    if any(isinstance(v, list) for v in values):
+        raise ValueError(f"{name}[{n}] must hold one label a site; soft labels are given as a numpy array.")
+    return values
 
 
 def _is_unknown(value: Hashable) -> bool:
     return value is None or (isinstance(value, (int, np.integer)) and value == UNKNOWN)
 
 
+def check_length(y: Any, data: Dataset, name: str = "y") -> None:
+    """One entry an example."""
+    if isinstance(y, (str, dict)) or not hasattr(y, "__len__"):
+        raise ValueError(f"{name} must be a list with one entry an example: labels, soft labels or None.")
+    if len(y) != len(data):
+        raise ValueError(
+            f"X and {name} must have the same length, but X has {len(data)} examples and {name} {len(y)}."
+        )
+
+
 def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[Hashable]:
     """All label values, sorted; ``classes`` where the user names them."""
     if classes is not None:
-        if len(set(classes)) != len(classes):
+        named = [c.item() if isinstance(c, np.generic) else c for c in classes]
+        if len(set(named)) != len(named):
             raise ValueError("classes must not repeat a label.")
-        return list(classes)
+        if any(_is_unknown(c) for c in named):
+            raise ValueError(
+                "classes must not hold -1 or None, which stand for unknown labels in y: use other values."
+            )
+        return named
     found: set[Hashable] = set()
-    for entry in y:
+    has_unknown = False
+    for n, entry in enumerate(y):
         if entry is not None and not _is_soft(entry):
-            found.update(v for v in _values(entry) if not _is_unknown(v))
+            values = _values("y", n, entry)
+            found.update(v for v in values if not _is_unknown(v))
+            has_unknown = has_unknown or UNKNOWN in values
     if not found:
         widths = {entry.shape[1] for entry in y if _is_soft(entry)}
         if len(widths) == 1:
             return list(range(widths.pop()))
-        raise ValueError("y must hold some labelled site: with no label at all there is nothing to learn from.")
+        raise ValueError(NO_LABELS)
+    if has_unknown and len(found) == 1:
+        raise ValueError(
+            f"y holds {found.pop()!r} and -1 alone, and -1 stands for an unknown label. If it is a label, use "
+            "another value for it; if it is not, name all labels with classes=."
+        )
     try:
         return sorted(found)  # type: ignore[type-var]  # what cannot be compared is sorted by its text below
     except TypeError:
@@ -64,12 +98,9 @@ class Annotations:
     is_complete: NDArray[np.bool_]
 
     @classmethod
-    def encode(cls, y: Sequence[Any], data: Dataset, classes: Sequence[Hashable]) -> Annotations:
+    def encode(cls, y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], name: str = "y") -> Annotations:
         """Checks y against the examples; raises ValueError naming the first entry that does not fit."""
-        if isinstance(y, (str, dict)) or not hasattr(y, "__len__"):
-            raise ValueError("y must be a list with one entry an example: labels, soft labels or None.")
-        if len(y) != len(data):
-            raise ValueError(f"X and y must have the same length, but X has {len(data)} examples and y {len(y)}.")
+        check_length(y, data, name)
         number = {c: k for k, c in enumerate(classes)}
         labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
         q = np.zeros((data.n_sites, len(classes)))
@@ -79,17 +110,17 @@ class Annotations:
             if entry is None:
                 continue
             if _is_soft(entry):
-                q[sites] = _check_soft(n, entry, count, len(classes))
+                q[sites] = _check_soft(f"{name}[{n}]", entry, count, len(classes))
                 continue
-            values = _values(entry)
+            values = _values(name, n, entry)
             if len(values) != count:
-                raise ValueError(f"y[{n}] must have one label a site, {count}, but has {len(values)}.")
+                raise ValueError(f"{name}[{n}] must have one label a site, {count}, but has {len(values)}.")
             try:
                 labels[sites] = [UNKNOWN if _is_unknown(v) else number[v] for v in values]
             except (KeyError, TypeError):
                 bad = next(v for v in values if not _is_unknown(v) and v not in number)
                 raise ValueError(
-                    f"y[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
+                    f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
                     "Name all labels with classes=, where y may not show them all."
                 ) from None
             q[sites] = one_hot(labels[sites], len(classes))
@@ -105,10 +136,12 @@ class Annotations:
         return bool(((self.q.sum(axis=1) > 0) == (self.labels >= 0)).all())
 
 
-def _check_soft(n: int, entry: NDArray[Any], n_sites: int, n_labels: int) -> Floats:
+def _check_soft(name: str, entry: NDArray[Any], n_sites: int, n_labels: int) -> Floats:
+    if not np.issubdtype(entry.dtype, np.number) and entry.dtype != np.bool_:
+        raise ValueError(f"{name} must hold numbers for soft labels, but its dtype is {entry.dtype}.")
     q = np.asarray(entry, dtype=np.float64)
     if q.shape != (n_sites, n_labels):
-        raise ValueError(f"y[{n}] must have shape ({n_sites}, {n_labels}) for soft labels, but has {q.shape}.")
+        raise ValueError(f"{name} must have shape ({n_sites}, {n_labels}) for soft labels, but has {q.shape}.")
     if not np.isfinite(q).all() or (q < 0).any() or not np.allclose(q.sum(axis=1), 1, atol=1e-6):
-        raise ValueError(f"y[{n}] must hold probabilities: not negative, and every row must sum to 1.")
+        raise ValueError(f"{name} must hold probabilities: not negative, and every row must sum to 1.")
     return q

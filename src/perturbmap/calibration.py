@@ -29,6 +29,15 @@ class Calibration:
         p = np.exp(log_softmax(self.slope * log_q + self.shift, axis=1)) * (q > 0)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
+    def to_array(self) -> Floats:
+        """Slope and shifts, for a file."""
+        return np.concatenate([[self.slope], self.shift])
+
+    @classmethod
+    def from_array(cls, array: Floats | None) -> Calibration | None:
+        """The inverse; None stays None."""
+        return None if array is None else cls(float(array[0]), array[1:])
+
     @classmethod
     def fit(cls, q: Floats, label_weights: Floats) -> Calibration:
         """Maximises the weighted likelihood ``sum c log softmax(slope * log q + shift)`` of held-out sites."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import warnings
 from collections.abc import Hashable, Sequence
@@ -14,12 +15,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 
 from perturbmap import persistence
-from perturbmap.annotations import Annotations, find_classes
+from perturbmap.annotations import NO_LABELS, Annotations, check_length, find_classes
 from perturbmap.calibration import Calibration
 from perturbmap.decoding import Decoding
 from perturbmap.examples import Dataset
 from perturbmap.fit_run import Callback, Run, part_of
-from perturbmap.inference import decode, marginals
+from perturbmap.inference import check_count, decode, marginals
 from perturbmap.models import Model, SequenceModel
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import seed_of
@@ -28,6 +29,7 @@ from perturbmap.semi_supervised import complete, mixture
 from perturbmap.solvers import DoubleSGD, Problem, SGDState
 from perturbmap.structures import Chain, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
+from perturbmap.task_losses.base import sums_by_example
 
 
 @final
@@ -128,9 +130,10 @@ class StructuredPredictor(BaseEstimator):
         already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had.
         ``callback`` gets a dict of progress now and then. Ctrl-C ends the fit with the weights so far.
         """
-        problem, annotations = self._start(X, y)
-        held_out = None if validation is None else self._encode_validation(*validation)
-        run = Run(problem, self._solver, self._task_loss, self._n_weights, held_out, patience, callback)
+        problem, annotations, classes = self._start(X, y)
+        n_weights = problem.model.n_weights(problem.data, problem.n_labels)
+        held_out = None if validation is None else self._encode_validation(problem, classes, *validation)
+        run = Run(problem, self._solver, self._task_loss, n_weights, held_out, patience, callback)
         if checkpoint is not None:
             run.resume(checkpoint, checkpoint_seconds, self, annotations)
         try:
@@ -140,27 +143,36 @@ class StructuredPredictor(BaseEstimator):
                 f"fit was interrupted at step {run.state.iteration}; the estimator has the weights so far.",
                 stacklevel=2,
             )
-        self.coef_ = run.best_weights()
-        self.n_iter_ = run.state.iteration
-        self.history_ = run.history
-        self._state = run.state
+        self._set_fitted(problem, classes, run.state, run.best_weights(), run.calibration)
+        self.seed_, self.history_ = run.problem.seed, run.history
         return self
+
+    def _set_fitted(
+        self,
+        problem: Problem,
+        classes: list[Hashable],
+        state: SGDState,
+        coef: Floats,
+        calibration: Calibration | None,
+    ) -> None:
+        """All that a fit leaves behind, at once: one that fails leaves what was there."""
+        self.classes_, self.n_features_in_, self.seed_ = classes, problem.data.n_features, problem.seed
+        self.coef_, self.calibration_ = coef, calibration
+        self._state, self.n_iter_ = state, state.iteration
 
     def _learn(self, run: Run, annotations: Annotations) -> None:
         everything = run.problem
         labelled = np.flatnonzero(annotations.is_complete)
         if labelled.size == 0:  # every example has gaps: begin with the sites that are known
             labelled = np.arange(len(everything.data))
-        self.calibration_: Calibration | None = run.calibration
         if run.phase == 1:
             if self.calibration is not None and run.state.iteration == 0:
-                self.calibration_ = run.calibration = self._calibrate(everything, labelled)
+                run.calibration = self._calibrate(everything, labelled)
             run.problem = everything if len(labelled) == len(everything.data) else part_of(everything, labelled)
             run.go()
             if len(labelled) == len(everything.data) and annotations.is_complete.all():
                 return
-            run.phase, run.first_weights = 2, run.state.average.copy()
-            run.state = SGDState(run.first_weights.copy(), run.first_weights.copy(), 0)
+            run.next_phase()
         assert run.first_weights is not None
         hard = self.hard_labels or not self._objective.takes_soft_labels
         q = complete(
@@ -171,29 +183,36 @@ class StructuredPredictor(BaseEstimator):
             calibration=run.calibration,
             n_perturbations=self.n_perturbations,
         )
-        targets = mixture(everything, annotations, q, self.unlabelled_weight, hard=hard)
+        targets = mixture(everything, annotations, q, self.unlabelled_weight)
         run.problem = replace(everything, targets=targets)
         run.go()
 
     def partial_fit(
         self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
     ) -> StructuredPredictor:
-        """One pass over fully labelled examples, from the weights so far; ``classes`` are needed the first time."""
+        """About one pass over fully labelled examples, from the weights so far.
+
+        ``classes`` are needed the first time.
+        """
         fresh = not hasattr(self, "coef_")
-        if fresh:
-            named = classes if classes is not None else self.classes
-            if named is None:
-                raise ValueError("classes must name all labels at the first call of partial_fit.")
-            self.classes_ = list(named)
-            self.calibration_, self.history_ = None, []
-        problem, annotations = self._start(X, y, known_classes=self.classes_)
+        named = None if classes is None and self.classes is None else find_classes(y, classes or self.classes)
+        if fresh and named is None:
+            raise ValueError("classes must name all labels at the first call of partial_fit.")
+        if not fresh and named is not None and named != self.classes_:
+            raise ValueError(f"classes must stay what they were at the first call, {self.classes_}, but are {named}.")
+        problem, annotations, known = self._start(X, y, known_classes=named or self.classes_)
         if not annotations.is_complete.all():
             raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
-        state = self._state if not fresh else SGDState(np.zeros(self._n_weights), np.zeros(self._n_weights))
+        if not fresh:
+            self._check_features(problem.data)
+            problem = replace(problem, seed=self.seed_)
+        n_weights = problem.model.n_weights(problem.data, problem.n_labels)
+        state = SGDState(np.zeros(n_weights), np.zeros(n_weights)) if fresh else self._state
         solver: DoubleSGD = clone(self._solver).set_params(n_passes=1)
         n_steps = solver.n_iter(len(problem.data))
-        self._state = solver.run(problem, state, n_iter=state.iteration + n_steps)
-        self.coef_, self.n_iter_ = self._state.average.copy(), self._state.iteration
+        state = solver.run(problem, state, n_iter=state.iteration + n_steps)
+        self._set_fitted(problem, known, state, state.average.copy(), None if fresh else self.calibration_)
+        self.history_ = [] if fresh else self.history_
         return self
 
     # Prediction.
@@ -201,10 +220,11 @@ class StructuredPredictor(BaseEstimator):
     def predict(self, X: Sequence[Any]) -> list[np.ndarray]:
         """Labels, one array an example, decoded as ``decoding`` says."""
         data, f = self._potentials(X)
-        is_plain = all(isinstance(c, (str, bool, int, float)) for c in self.classes_)
+        same_type = len({type(c) for c in self.classes_}) == 1
         values = np.empty(len(self.classes_), dtype=object)
         values[:] = self.classes_
-        values = np.asarray(self.classes_) if is_plain else values
+        if same_type and isinstance(self.classes_[0], (str, bool, int, float)):
+            values = np.asarray(self.classes_)
         return [values[part] for part in f.split(self._decode(data, f))]
 
     def _decode(self, data: Dataset, f: Potentials) -> Labels:
@@ -224,19 +244,24 @@ class StructuredPredictor(BaseEstimator):
         ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
         """
         data, f = self._potentials(X)
-        known = None if given is None else Annotations.encode(given, data, self.classes_).labels
+        known = None if given is None else _hard_labels("given", given, data, self.classes_)
         return f.split(self._marginals(f, known))
 
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
-        """1 - the mean task loss over examples; sites whose label is not known do not count."""
-        return 1.0 - float(np.mean(self.losses(X, y)))
+        """1 - the mean task loss; sites and examples whose labels are not known do not count."""
+        losses = self.losses(X, y)
+        if np.isnan(losses).all():
+            raise ValueError("y must hold some label to measure by.")
+        return 1.0 - float(np.nanmean(losses))
 
     def losses(self, X: Sequence[Any], y: Sequence[Any]) -> Floats:
-        """The task loss of the prediction for each example."""
+        """The task loss of the prediction for each example; NaN where no label is known."""
         data, f = self._potentials(X)
-        labels = Annotations.encode(y, data, self.classes_).labels
+        labels = _hard_labels("y", y, data, self.classes_)
         predicted = self._decode(data, f)
-        return self._task_loss.value(labels, predicted, data.sizes, data.site_offsets, len(self.classes_))
+        losses = self._task_loss.value(labels, predicted, data.sizes, data.site_offsets, len(self.classes_))
+        is_known = sums_by_example(np.asarray(labels >= 0, dtype=np.float64), data.site_offsets) > 0
+        return np.where(is_known, losses, np.nan)
 
     # Keeping it.
 
@@ -246,16 +271,18 @@ class StructuredPredictor(BaseEstimator):
         classes = [persistence.to_json(c) for c in self.classes_]
         if any(isinstance(c, (list, dict)) for c in classes):
             raise ValueError("classes must be numbers, texts or booleans to be saved.")
-        parameters = {
-            k: persistence.to_json(v) for k, v in self.get_params(deep=False).items() if k != "random_state"
-        }
+        parameters = self.get_params(deep=False)
+        if isinstance(parameters["random_state"], np.random.Generator):
+            parameters["random_state"] = None  # its state belongs to this process; the fit's seed is kept
+        parameters = {k: persistence.to_json(v) for k, v in parameters.items()}
         arrays = {"coef": self.coef_, "w": self._state.w, "average": self._state.average}
         if self.calibration_ is not None:
-            arrays["calibration"] = np.concatenate([[self.calibration_.slope], self.calibration_.shift])
+            arrays["calibration"] = self.calibration_.to_array()
         about = {
             "parameters": parameters,
             "classes": classes,
             "n_features_in": self.n_features_in_,
+            "seed": self.seed_,
             "iteration": self._state.iteration,
         }
         persistence.write(path, "estimator", about, arrays)
@@ -263,7 +290,8 @@ class StructuredPredictor(BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StructuredPredictor:
         """The estimator that `save` wrote; ValueError for a damaged, truncated or foreign file."""
-        about, arrays = persistence.read(path, "estimator")
+        keys = ["parameters", "classes", "n_features_in", "seed", "iteration"]
+        about, arrays = persistence.read(path, "estimator", keys, ["coef", "w", "average"])
         estimator = cls(**{k: persistence.from_json(v) for k, v in about["parameters"].items()})
         estimator.coef_ = arrays["coef"]
         estimator.classes_ = about["classes"]
@@ -271,8 +299,8 @@ class StructuredPredictor(BaseEstimator):
         estimator.n_iter_ = about["iteration"]
         estimator.history_ = []
         estimator._state = SGDState(arrays["w"], arrays["average"], about["iteration"])
-        c = arrays.get("calibration")
-        estimator.calibration_ = None if c is None else Calibration(float(c[0]), c[1:])
+        estimator.seed_ = about["seed"]
+        estimator.calibration_ = Calibration.from_array(arrays.get("calibration"))
         return estimator
 
     # Inside.
@@ -286,6 +314,12 @@ class StructuredPredictor(BaseEstimator):
         classes = self._fitted_classes()
         data = Dataset.from_examples(X)
         self._check_features(data)
+        n_weights = self._model.n_weights(data, len(classes))
+        if n_weights != len(self.coef_):
+            raise ValueError(
+                f"X asks for {n_weights} weights, but the fit had {len(self.coef_)}: the examples must have as many "
+                "edge_features and label_features as those of the fit."
+            )
         return data, self._model.potentials(self.coef_, data, len(classes))
 
     def _check_features(self, data: Dataset) -> None:
@@ -293,44 +327,54 @@ class StructuredPredictor(BaseEstimator):
             raise ValueError(f"X has {data.n_features} features, but the fit had {self.n_features_in_}.")
 
     def _marginals(self, f: Potentials, given: Any) -> Floats:
-        seed = seed_of(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
-        q = marginals(self._structure, f, given=given, n_perturbations=self.n_perturbations, rng=seed).mean
+        q = marginals(self._structure, f, given=given, n_perturbations=self.n_perturbations, rng=self.seed_).mean
         return q if self.calibration_ is None else self.calibration_(q)
 
     def _start(
         self, X: Sequence[Any], y: Sequence[Any], known_classes: list[Hashable] | None = None
-    ) -> tuple[Problem, Annotations]:
-        """Checks everything before any work is done."""
+    ) -> tuple[Problem, Annotations, list[Hashable]]:
+        """Checks everything before any work is done, and changes nothing."""
         self._check_parts()
-        if not (np.isfinite(self.l2) and self.l2 > 0):
-            raise ValueError(f"l2 must be positive, but is {self.l2}.")
-        if not (np.isfinite(self.unlabelled_weight) and self.unlabelled_weight >= 0):
-            raise ValueError(f"unlabelled_weight must not be negative, but is {self.unlabelled_weight}.")
+        for name, number, may_be_zero in (
+            ("l2", self.l2, False),
+            ("unlabelled_weight", self.unlabelled_weight, True),
+        ):
+            if not isinstance(number, numbers.Real) or not (0 < number < np.inf or (may_be_zero and number == 0)):
+                expected = "not negative" if may_be_zero else "positive"
+                raise ValueError(f"{name} must be a number, {expected}, but is {number!r}.")
+        check_count("n_perturbations", self.n_perturbations)
         self._solver.check()
         data = Dataset.from_examples(X)
-        if len(y) != len(data):
-            raise ValueError(f"X and y must have the same length, but X has {len(data)} examples and y {len(y)}.")
-        self.classes_ = find_classes(y, self.classes) if known_classes is None else known_classes
-        annotations = Annotations.encode(y, data, self.classes_)
+        check_length(y, data)
+        classes = find_classes(y, self.classes) if known_classes is None else known_classes
+        annotations = Annotations.encode(y, data, classes)
         if not (annotations.q > 0).any():
-            raise ValueError("y must hold some labelled site: with no label at all there is nothing to learn from.")
+            raise ValueError(NO_LABELS)
         if not self._objective.takes_soft_labels and not annotations.is_hard:
             raise ValueError(
                 f"{type(self._objective).__name__} learns from labels, not from soft ones: give labels in y."
             )
-        if known_classes is not None and hasattr(self, "n_features_in_"):
-            self._check_features(data)
-        self.n_features_in_ = data.n_features
-        k = len(self.classes_)
-        self._n_weights = self._model.n_weights(data, k)
+        k = len(classes)
+        n_weights = self._model.n_weights(data, k)
         c = self._objective.label_weights(annotations.q, data.sizes, data.site_offsets)
         targets = Targets(annotations.labels, c, annotations.is_complete, np.ones(len(data)))
-        seed = seed_of(self.random_state)
+        seed = seed_of(self.random_state, "random_state")
         problem = Problem(data, targets, k, self._model, self._structure, self._objective, self.l2, seed)
         # The structure has its say now, not after an hour.
         first = np.arange(min(2, len(data)))
-        self._structure.maximise(self._model.potentials(np.zeros(self._n_weights), data.take(first), k))
-        return problem, annotations
+        self._structure.maximise(self._model.potentials(np.zeros(n_weights), data.take(first), k))
+        return problem, annotations, classes
+
+    def _encode_validation(
+        self, problem: Problem, classes: list[Hashable], X: Sequence[Any], y: Sequence[Any]
+    ) -> tuple[Dataset, Annotations]:
+        data = Dataset.from_examples(X)
+        if data.n_features != problem.data.n_features:
+            raise ValueError(f"validation has {data.n_features} features, but X has {problem.data.n_features}.")
+        notes = Annotations.encode(y, data, classes, "validation y")
+        if not notes.is_hard or not (notes.labels >= 0).any():
+            raise ValueError("validation y must hold labels, and no soft ones.")
+        return data, notes
 
     def _check_parts(self) -> None:
         for name, part, kind, example in (
@@ -344,11 +388,6 @@ class StructuredPredictor(BaseEstimator):
             if not isinstance(part, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but is {part!r}.")
 
-    def _encode_validation(self, X: Sequence[Any], y: Sequence[Any]) -> tuple[Dataset, Annotations]:
-        data = Dataset.from_examples(X)
-        self._check_features(data)
-        return data, Annotations.encode(y, data, self.classes_)
-
     def _calibrate(self, problem: Problem, labelled: np.ndarray) -> Calibration:
         """Pinned log-odds of held-out examples, by cross-validation on the labelled part."""
         assert self.calibration is not None
@@ -360,9 +399,16 @@ class StructuredPredictor(BaseEstimator):
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
             part, held = part_of(problem, labelled[train]), part_of(problem, labelled[test])
-            zeros = np.zeros(self._n_weights)
+            zeros = np.zeros(part.model.n_weights(part.data, part.n_labels))
             w = self._solver.run(part, SGDState(zeros, zeros.copy())).average
             f = self._model.potentials(w, held.data, problem.n_labels)
             q.append(marginals(self._structure, f, n_perturbations=self.n_perturbations, rng=problem.seed).mean)
             c.append(held.targets.label_weights)
         return Calibration.fit(np.concatenate(q), np.concatenate(c))
+
+
+def _hard_labels(name: str, y: Sequence[Any], data: Dataset, classes: list[Hashable]) -> Labels:
+    notes = Annotations.encode(y, data, classes, name)
+    if not notes.is_hard:
+        raise ValueError(f"{name} must hold labels here, not soft ones.")
+    return notes.labels

@@ -100,6 +100,13 @@ def _one(name: str, n: int, values: Any) -> Any:
     return np.ascontiguousarray(values) if getattr(values, "dtype", None) == np.float32 else array
 
 
+def _dense(name: str, n: int, values: Any) -> Floats:
+    array = as_floats(f"{name} of example {n}", values.toarray() if sp.issparse(values) else values)
+    if array.ndim != 2:
+        raise ValueError(f"{name} of example {n} must have two axes, but has shape {array.shape}.")
+    return array
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -123,7 +130,7 @@ class Dataset:
     @classmethod
     def from_examples(cls, X: Sequence[Any]) -> Dataset:
         """Checks the examples; a bare feature matrix is an `Example` without edges."""
-        if isinstance(X, (np.ndarray, str, dict)) or not hasattr(X, "__len__"):
+        if isinstance(X, (np.ndarray, str, dict, Example)) or sp.issparse(X) or not hasattr(X, "__len__"):
             raise ValueError(
                 "X must be a list of examples, one feature matrix (n_sites, n_features) or Example each, "
                 f"but is a {type(X).__name__}. A single example is a list of one."
@@ -149,10 +156,10 @@ class Dataset:
             else:
                 edges.append(check_edges(x.edges, n_sites, f"edges of example {n}"))
             if x.edge_features is not None:
-                rows = np.asarray(_one("edge_features", n, x.edge_features))
+                rows = _dense("edge_features", n, x.edge_features)
                 edge_features.append(_rows("edge_features", n, rows, len(edges[-1]), "an edge"))
             if x.label_features is not None:
-                label_features.append(np.asarray(_one("label_features", n, x.label_features)))
+                label_features.append(_dense("label_features", n, x.label_features))
             size = np.ones(n_sites) if x.sizes is None else as_floats(f"sizes of example {n}", x.sizes)
             if size.shape != (n_sites,) or (size < 0).any():
                 raise ValueError(f"sizes of example {n} must be {n_sites} numbers, none negative.")

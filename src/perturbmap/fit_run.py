@@ -56,6 +56,7 @@ class Run:
         self.history: list[dict[str, Any]] = []
         self._best: tuple[float, Floats] | None = None
         self._looks_since_best = 0
+        self._stopped = False
         self._began = time.perf_counter()
         self._path: str | os.PathLike[str] | None = None
         self._fingerprint = ""
@@ -66,8 +67,15 @@ class Run:
         """Those of the least validation loss, if there are validation data; else the average."""
         return (self.state.average if self._best is None else self._best[1]).copy()
 
+    def next_phase(self) -> None:
+        """Begins phase 2 of Algorithm 3 at the weights that phase 1 found."""
+        self.first_weights = w = self.best_weights()
+        self.phase, self.state, self._looks_since_best, self._stopped = 2, SGDState(w.copy(), w.copy()), 0, False
+
     def go(self) -> None:
         """Runs the solver to the end of this phase."""
+        if self._stopped:
+            return
         n_iter = self.solver.n_iter(len(self.problem.data))
         every = max(1, n_iter // N_REPORTS)
         watched = self.callback is not None or self.held_out is not None
@@ -99,10 +107,10 @@ class Run:
                 self._best, self._looks_since_best = (loss, self.state.average.copy()), 0
             else:
                 self._looks_since_best += 1
-                stop = self._looks_since_best >= self.patience
+                stop = self._stopped = self._looks_since_best >= self.patience
         self.history.append(info)
         if self.callback is not None:
-            self.callback(info)
+            self.callback(dict(info))
         return stop
 
     def _validation_loss(self) -> float:
@@ -124,7 +132,8 @@ class Run:
         self._fingerprint = self._digest(estimator, annotations)
         if not os.path.exists(path):
             return
-        about, arrays = persistence.read(path, "checkpoint")
+        keys = ["fingerprint", "seed", "phase", "iteration", "history", "looks_since_best", "stopped", "best_loss"]
+        about, arrays = persistence.read(path, "checkpoint", keys, ["w", "average"])
         if about["fingerprint"] != self._fingerprint:
             raise ValueError(
                 f"the checkpoint {path} belongs to a fit with other data or parameters: remove it, or name another."
@@ -133,10 +142,9 @@ class Run:
         self.phase = about["phase"]
         self.state = SGDState(arrays["w"], arrays["average"], about["iteration"])
         self.first_weights = arrays.get("first_weights")
-        c = arrays.get("calibration")
-        self.calibration = None if c is None else Calibration(float(c[0]), c[1:])
+        self.calibration = Calibration.from_array(arrays.get("calibration"))
         self.history = about["history"]
-        self._looks_since_best = about["looks_since_best"]
+        self._looks_since_best, self._stopped = about["looks_since_best"], about["stopped"]
         if "best" in arrays:
             self._best = (about["best_loss"], arrays["best"])
 
@@ -146,7 +154,7 @@ class Run:
         if self.first_weights is not None:
             arrays["first_weights"] = self.first_weights
         if self.calibration is not None:
-            arrays["calibration"] = np.concatenate([[self.calibration.slope], self.calibration.shift])
+            arrays["calibration"] = self.calibration.to_array()
         if self._best is not None:
             arrays["best"] = self._best[1]
         about = {
@@ -156,20 +164,22 @@ class Run:
             "iteration": self.state.iteration,
             "history": self.history,
             "looks_since_best": self._looks_since_best,
+            "stopped": self._stopped,
             "best_loss": None if self._best is None else self._best[0],
         }
         persistence.write(self._path, "checkpoint", about, arrays)
         self._written = time.perf_counter()
 
     def _digest(self, estimator: BaseEstimator, annotations: Annotations) -> str:
-        parameters = estimator.get_params(deep=False)
-        text = json.dumps({k: _describe(v) for k, v in parameters.items()}, sort_keys=True)
+        parameters = {k: _describe(v) for k, v in estimator.get_params(deep=True).items()}
+        text = json.dumps({**parameters, "patience": self.patience}, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=16)
-        data = self.problem.data
-        matrix = data.features.matrix
-        features = [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices]
-        for array in (*features, data.site_offsets, data.edges, data.edge_features, data.sizes, annotations.q):
-            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        for data, notes in [(self.problem.data, annotations), *([] if self.held_out is None else [self.held_out])]:
+            matrix = data.features.matrix
+            features = [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices, matrix.indptr]
+            arrays = (data.site_offsets, data.edges, data.edge_features, data.sizes, notes.q)
+            for array in (*features, *arrays, *(data.label_features or [])):
+                digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 

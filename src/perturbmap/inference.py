@@ -18,6 +18,7 @@ from scipy.special import softmax
 from perturbmap.perturbation import Rng, gumbel_noise, perturb, seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.structures.base import Structure, check_given, threads
+from perturbmap.task_losses.base import one_hot
 
 # Numbers of one chunk of perturbed unary potentials: a few megabytes, well under a second of work.
 _CHUNK = 2**18
@@ -50,16 +51,12 @@ class MarginalMethod:
         return self.name
 
 
-def _one_hot(free: Labels, values: Floats) -> Floats:
-    return np.asarray(np.arange(values.shape[-1]) == free[..., None], dtype=np.float64)
-
-
 def _softmax(values: Floats) -> Floats:
     return np.asarray(softmax(values, axis=-1))
 
 
 #: How often the maximiser has the label: section 2.3 of the paper.
-COUNTED = MarginalMethod("COUNTED", False, _one_hot, lambda q: q)
+COUNTED = MarginalMethod("COUNTED", False, lambda free, values: one_hot(free, values.shape[-1]), lambda q: q)
 #: The same with the site's own noise integrated out, ``E softmax_k B'[d, k]``: same mean, less variance.
 INTEGRATED = MarginalMethod("INTEGRATED", True, lambda free, values: _softmax(values), lambda q: q)
 #: ``softmax_k E B'[d, k]``: the P(y_d) of the marginal likelihood. Exact for separable potentials.
@@ -80,7 +77,7 @@ def log_partition_bound(
     noise, which would only add variance.
     """
     known = _check_given(structure, f, given)
-    seed, n = seed_of(rng), _check_count("n_perturbations", n_perturbations)
+    seed, n = seed_of(rng), check_count("n_perturbations", n_perturbations)
     values = np.empty((len(f), n))
     for part, examples, given_part in _parts(f, known):
         for first, noise in _draws(structure, part, given_part, seed, n):
@@ -108,7 +105,7 @@ def marginals(
     from the Gibbs distribution.
     """
     known = _check_given(structure, f, given)
-    seed, n = seed_of(rng), _check_count("n_perturbations", n_perturbations)
+    seed, n = seed_of(rng), check_count("n_perturbations", n_perturbations)
     mean, error = np.empty((f.n_sites, f.n_labels)), np.empty((f.n_sites, f.n_labels))
     for part, examples, given_part in _parts(f, known):
         sites = slice(int(f.site_offsets[examples.start]), int(f.site_offsets[examples.stop]))
@@ -136,7 +133,7 @@ def sample(
     They are exact samples of the Gibbs distribution only where ``f`` is separable.
     """
     known = _check_given(structure, f, given)
-    seed, n = seed_of(rng), _check_count("n_samples", n_samples)
+    seed, n = seed_of(rng), check_count("n_samples", n_samples)
     labels = np.empty((n, f.n_sites), dtype=np.int32)
     for part, examples, given_part in _parts(f, known):
         sites = slice(int(f.site_offsets[examples.start]), int(f.site_offsets[examples.stop]))
@@ -173,10 +170,14 @@ def decode(marginals: ArrayLike, site_weights: ArrayLike | None = None) -> Label
 def _check_given(structure: Structure, f: Potentials, given: ArrayLike | None) -> Labels | None:
     if not isinstance(structure, Structure):
         raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
-    return check_given(f, given)
+    known = check_given(f, given)
+    if f.unary.ndim != 2:
+        raise ValueError("f has perturbed copies already: pass the potentials before they were perturbed.")
+    return known
 
 
-def _check_count(name: str, n: int) -> int:
+def check_count(name: str, n: int) -> int:
+    """A positive integer; else an error that names the argument."""
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
         raise ValueError(f"{name} must be an integer of at least 1, but is {n!r}.")
     return int(n)

@@ -8,8 +8,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,10 @@ def write(
         raise
 
 
-def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What `write` wrote; ValueError for a damaged, truncated or foreign file."""
+def read(
+    path: str | os.PathLike[str], kind: str, about_keys: Sequence[str], array_keys: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What `write` wrote, with all of these keys; ValueError for a damaged, truncated or foreign file."""
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -61,6 +62,7 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         TypeError,
         AttributeError,
         EOFError,
+        RuntimeError,  # NotImplementedError among them: a flipped bit may ask for encryption
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
@@ -72,6 +74,9 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
             f"{path} has format version {about.get('format_version')}, this perturbmap reads {FORMAT_VERSION}: "
             "install the version that wrote it."
         )
+    missing = [key for key in about_keys if key not in about] + [key for key in array_keys if key not in arrays]
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}.")
     return about, arrays
 
 
@@ -83,7 +88,7 @@ def to_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, (list, tuple, np.ndarray)):
         return [to_json(v) for v in value]
-    if isinstance(value, Enum) and isinstance(value, Decoding):
+    if isinstance(value, Decoding):
         return {"class": "Decoding", "value": value.value}
     if type(value).__name__ in registry() and registry()[type(value).__name__] is type(value):
         fields = value.get_params(deep=False) if hasattr(value, "get_params") else vars(value)
@@ -118,6 +123,6 @@ def registry() -> dict[str, type]:
         task_losses: ["ZeroOne", "Hamming", "WeightedHamming", "BalancedHamming"],
         objectives: ["LogLikelihood", "MarginalLogLikelihood"],
         solvers: ["DoubleSGD", "NoAveraging", "UniformAveraging", "SuffixAveraging", "PolynomialAveraging"],
-        structures: ["Chain", "Tree", "BinaryGraph", "Matching"],
+        structures: ["Chain", "Tree", "BinaryGraph", "Matching", "BruteForce"],
     }
     return {name: getattr(module, name) for module, list_ in names.items() for name in list_}

@@ -11,14 +11,14 @@ from perturbmap.structures.base import threads
 Rng = int | np.random.Generator | None
 
 
-def seed_of(rng: Rng) -> int:
+def seed_of(rng: Rng, name: str = "rng") -> int:
     """A 64-bit seed: an integer is itself, a Generator draws one, None takes fresh entropy."""
     if rng is None:
         rng = np.random.default_rng()
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**64, dtype=np.uint64))
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or not 0 <= rng < 2**64:
-        raise ValueError(f"rng must be an integer in 0..2**64 - 1, a numpy Generator or None, but is {rng!r}.")
+        raise ValueError(f"{name} must be an integer in 0..2**64 - 1, a numpy Generator or None, but is {rng!r}.")
     return int(rng)
 
 

@@ -102,6 +102,8 @@ class Potentials:
     ``unary`` may have a leading axis: copies that share everything else, as perturbations do. Results then
     have the same leading axis.
 
+    Contiguous float64 arrays are taken as they are, not copied: do not change them afterwards.
+
     """
 
     __slots__ = ("edge_offsets", "edges", "pairwise", "site_offsets", "streams", "unary")
@@ -286,7 +288,7 @@ class Potentials:
         """Parts of an array over sites, ``(n_sites, ...)``, one an example."""
         if len(values) != self.n_sites:
             raise ValueError(f"values must have one row a site, {self.n_sites}, but has {len(values)}.")
-        return np.split(values, self.site_offsets[1:-1])
+        return np.split(values, self.site_offsets[1:-1]) if len(self) else []
 
     def score(self, labels: ArrayLike) -> Floats:
         """f(y) for each example, shape ``(..., n_examples)``, of labels ``(..., n_sites)``."""
@@ -334,6 +336,6 @@ class Potentials:
 
 def _sum_by_example(values: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
     example = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    rows = values.reshape(-1, values.shape[-1])
+    rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
     sums = [np.bincount(example, weights=row, minlength=offsets.size - 1) for row in rows]
     return np.array(sums, dtype=np.float64).reshape(*values.shape[:-1], offsets.size - 1)

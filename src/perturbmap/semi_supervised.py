@@ -53,14 +53,13 @@ def _without_tilt(q: Floats, problem: Problem, annotations: Annotations) -> Floa
     return np.where(np.repeat(has_labels, problem.data.site_counts)[:, None], q, plain)
 
 
-def mixture(
-    problem: Problem, annotations: Annotations, q: Floats, unlabelled_weight: float, *, hard: bool
-) -> Targets:
+def mixture(problem: Problem, annotations: Annotations, q: Floats, unlabelled_weight: float) -> Targets:
     """Targets of ``mean over labelled + unlabelled_weight * mean over the others`` (see docs/decisions.md)."""
     data = problem.data
     labelled = annotations.is_complete
     n, n_labelled = len(data), int(labelled.sum())
     weights = np.where(labelled, n / max(1, n_labelled), unlabelled_weight * n / max(1, n - n_labelled))
     c = problem.objective.label_weights(q, data.sizes, data.site_offsets)
-    labels = q.argmax(axis=1).astype(np.int32) if hard else annotations.labels
+    # Guessed labels count as labels only where nothing else is understood; what is given stays what is given.
+    labels = annotations.labels if problem.objective.takes_soft_labels else q.argmax(axis=1).astype(np.int32)
     return Targets(labels, c, labelled, weights)

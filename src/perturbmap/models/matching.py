@@ -15,13 +15,21 @@ from perturbmap.potentials import Floats, Moments, Potentials
 class MatchingModel(Model):
     """``f(y) = sum_d x_d' W z_{y_d}``: x are the sites' features, z the ``label_features`` of the same example.
 
-    Examples may differ in their number of labels; labels that an example does not have are scored out of reach.
+    Label k, the k-th of ``classes_``, is row k of ``label_features``. Examples may have fewer rows than there are
+    labels; those that an example does not have are scored out of reach.
     """
 
     def n_weights(self, data: Dataset, n_labels: int) -> int:
         """W, row by row."""
         if data.label_features is None:
             raise ValueError("MatchingModel needs label_features: use Example(features, label_features=...).")
+        for n, (sites, z) in enumerate(zip(data.site_counts, data.label_features, strict=True)):
+            if not sites <= len(z) <= n_labels:
+                raise ValueError(
+                    f"label_features of example {n} must have at least one row a site, {sites}, and at most one "
+                    f"a label, {n_labels}, but has {len(z)}. Label k is row k: where y does not show them all, pass "
+                    "classes=range(K)."
+                )
         return data.n_features * int(data.label_features[0].shape[1])
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:

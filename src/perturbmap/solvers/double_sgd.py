@@ -105,10 +105,10 @@ class DoubleSGD(BaseEstimator):
 
     def check(self) -> None:
         """Raises ValueError where a parameter makes no sense."""
-        if not self.n_passes > 0:
-            raise ValueError(f"n_passes must be positive, but is {self.n_passes}.")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, but is {self.batch_size}.")
+        if not 0 < self.n_passes < np.inf:
+            raise ValueError(f"n_passes must be positive and finite, but is {self.n_passes}.")
+        if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
+            raise ValueError(f"batch_size must be an integer of at least 1, but is {self.batch_size}.")
         if self.first_step is not None and not self.first_step > 0:
             raise ValueError(f"first_step must be positive, but is {self.first_step}.")
 

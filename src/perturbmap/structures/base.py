@@ -147,9 +147,11 @@ class PinnedOneByOne:
                     for k in range(f.n_labels):
                         if free_stack[copy, d] == k:
                             values[copy, d, k] = best_stack[copy, n]
+                        elif pins is not None and not pins[d, k]:
+                            continue
                         elif given is not None and given[d] >= 0:
                             values[copy, d, k] = -np.inf
-                        elif pins is None or pins[d, k]:
+                        else:
                             pin = np.full(last - first, -1, np.int32) if given is None else given[first:last].copy()
                             pin[d - first] = k
                             try:

@@ -9,6 +9,7 @@ import numpy as np
 
 from perturbmap import _core
 from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.base import InfeasibleError
 from perturbmap.structures.compiled import CompiledStructure, Kernels
 from perturbmap.structures.parallel_edges import ParallelEdges
 
@@ -42,7 +43,7 @@ class Matching(CompiledStructure):
             if (counts > 1).any():
                 n, label = divmod(int(used[counts > 1][0]), f.n_labels)
                 sites = np.flatnonzero((example == n) & (given == label)) - f.site_offsets[n]
-                raise ValueError(
+                raise InfeasibleError(
                     f"given contradicts itself: sites {sites.tolist()} of example {n} are all matched to label "
                     f"{label}, which one site alone can have."
                 )

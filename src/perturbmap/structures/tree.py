@@ -38,7 +38,7 @@ class _Forest(CompiledStructure, ExactStructure):
 @final
 @dataclass(frozen=True)
 class Chain(_Forest):
-    """Any number of labels, consecutive sites joined: words, sentences, signals.
+    """Up to 65,535 labels, consecutive sites joined: words, sentences, signals.
 
     Ties go to the smallest label, from the first site on.
     """
@@ -58,7 +58,7 @@ class Chain(_Forest):
 @final
 @dataclass(frozen=True)
 class Tree(_Forest):
-    """Any number of labels, any forest. The smallest site of each tree is its root.
+    """Up to 65,535 labels, any forest. The smallest site of each tree is its root.
 
     Ties go to the smallest label, from the roots down.
     """

@@ -41,8 +41,8 @@ class TaskLoss(BaseEstimator):
 
 
 def one_hot(y: Labels, n_labels: int) -> Floats:
-    """``q`` of hard labels; a row of zeros for -1."""
-    return np.asarray(y[:, None] == np.arange(n_labels), dtype=np.float64)
+    """``q`` of hard labels, ``(..., n_labels)``; zeros for -1."""
+    return np.asarray(y[..., None] == np.arange(n_labels), dtype=np.float64)
 
 
 def sums_by_example(values: Floats, offsets: NDArray[np.int64]) -> Floats:
