@@ -124,7 +124,7 @@ void Assignment::shortest_chains(std::size_t d) {
     }
 }
 
-void Assignment::pin(double* values, AssignmentPins* pins) {
+void Assignment::pin(double* values, AssignmentPins& pins) {
     best_unused_.assign(n_, -1);
     bool any_unused = false;
     for (const std::int32_t k : columns_) {
@@ -138,10 +138,8 @@ void Assignment::pin(double* values, AssignmentPins* pins) {
     chain_sites_ = rows_;
     if (any_unused) chain_sites_.push_back(static_cast<std::int32_t>(n_));
     auto owner = [&](std::size_t k) { return owner_[k] < 0 ? n_ : static_cast<std::size_t>(owner_[k]); };
-    if (pins) {
-        *pins = {n_, k_, labels_, owner_, {}, {}, {0}};
-        for (std::size_t k = 0; k < k_; ++k) pins->owner[k] = static_cast<std::int32_t>(owner(k));
-    }
+    pins = {n_, k_, labels_, owner_, {}, {}, {0}};
+    for (std::size_t k = 0; k < k_; ++k) pins.owner[k] = static_cast<std::int32_t>(owner(k));
 
     std::fill(values, values + n_ * k_, -infinity);
     for (std::size_t d = 0; d < n_; ++d) {
@@ -156,10 +154,9 @@ void Assignment::pin(double* values, AssignmentPins* pins) {
                 if (k != label) values[d * k_ + k] = value_ - (reduced(d, k) + distance_[owner(k)]);
             }
         }
-        if (!pins) continue;
-        pins->order.insert(pins->order.end(), order_.begin(), order_.end());
-        pins->order_begin.push_back(pins->order.size());
-        pins->next_label.insert(pins->next_label.end(), next_label_.begin(), next_label_.end());
+        pins.order.insert(pins.order.end(), order_.begin(), order_.end());
+        pins.order_begin.push_back(pins.order.size());
+        pins.next_label.insert(pins.next_label.end(), next_label_.begin(), next_label_.end());
     }
 }
 

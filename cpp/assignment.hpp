@@ -40,9 +40,9 @@ class Assignment {
     double value() const { return value_; }
     const std::vector<std::int32_t>& labels() const { return labels_; }
 
-    // Pinned values (n_sites, n_labels) after solve(); -inf where a given label forbids the pin. The
-    // maximisers go to `pins`, if it is not null.
-    void pin(double* values, AssignmentPins* pins);
+    // Pinned values (n_sites, n_labels) after solve(), -inf where a given label forbids the pin; and the
+    // maximisers.
+    void pin(double* values, AssignmentPins& pins);
 
    private:
     double reduced(std::size_t row, std::size_t column) const;

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "max_flow.hpp"
+#include "tables.hpp"
 
 namespace perturbmap {
 

@@ -24,14 +24,9 @@
 #include <utility>
 #include <vector>
 
-namespace perturbmap {
+#include "tables.hpp"
 
-// Pairwise tables in row-major order: `stride` is the table's size, or 0 where all edges share one.
-struct Tables {
-    const double* data = nullptr;
-    std::size_t stride = 0;
-    const double* operator[](std::size_t edge) const { return data + edge * stride; }
-};
+namespace perturbmap {
 
 struct Arc {
     double capacity;      // what may still be pushed through it

@@ -9,14 +9,16 @@
 //   work(batch)                              nanoseconds for one pin() of one copy of the batch, roughly
 #pragma once
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "assignment.hpp"
 #include "batch.hpp"
+#include "max_flow.hpp"
 #include "pinned_cuts.hpp"
 #include "tree_dp.hpp"
 
@@ -38,7 +40,7 @@ class GraphSolver {
         return batch_->score(unary, example_, labels);
     }
 
-    double pin(const double* unary, const std::uint8_t* pins, std::int32_t* labels, double* values) {
+    void pin(const double* unary, const std::uint8_t* pins, std::int32_t* labels, double* values) {
         const double top = maximise(unary, labels);
         const std::size_t n = static_cast<std::size_t>(flow_.n_sites());
         if (pins) {
@@ -50,7 +52,6 @@ class GraphSolver {
             values[2 * d + static_cast<std::size_t>(labels[d])] = top;
             values[2 * d + static_cast<std::size_t>(1 - labels[d])] = top - cuts_.gap(static_cast<int>(d));
         }
-        return top;
     }
 
     using Pins = CutPins;
@@ -88,10 +89,9 @@ class TreeSolver {
         return batch_->score(unary, example_, labels);
     }
 
-    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
+    void pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
         const double top = maximise(unary, labels);
         dp_.pin(labels, top, values);
-        return top;
     }
 
     using Pins = TreePins;
@@ -128,10 +128,9 @@ class AssignmentSolver {
         return assignment_.value();
     }
 
-    double pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
-        const double top = maximise(unary, labels);
-        assignment_.pin(values, &pins_);
-        return top;
+    void pin(const double* unary, const std::uint8_t*, std::int32_t* labels, double* values) {
+        maximise(unary, labels);
+        assignment_.pin(values, pins_);
     }
 
     using Pins = AssignmentPins;

@@ -18,7 +18,7 @@
 #include <memory>
 #include <vector>
 
-#include "max_flow.hpp"
+#include "tables.hpp"
 
 namespace perturbmap {
 
