@@ -165,7 +165,7 @@ def superpixel_examples() -> tuple[list[Example], list[np.ndarray]]:
         features = (2 * y - 1)[:, None] * signal + rng.normal(0, 0.6 / np.sqrt(1969), (150, 1969))
         same = y[edges[:, 0]] == y[edges[:, 1]]
         similar = rng.random((len(edges), 100)) * np.where(same, 1.0, 0.6)[:, None] / 10
-        examples.append(Example(features.astype(np.float32), edges, similar))
+        examples.append(Example(features.astype(np.float32), edges, similar.astype(np.float32)))
         labels.append(y)
     return examples, labels
 
@@ -196,7 +196,7 @@ def variance_times_time(name: str, make: Callable[[Objective], Problem], size: i
 
 
 def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
-    """All pins and a whole step, against every pin solved from scratch by our own cuts."""
+    """All pins and a whole step, against every pin from scratch: built and solved by our own cuts."""
     problem = superpixel_problem(MarginalLogLikelihood())
     zeros = np.zeros(problem.model.n_weights(problem.data, 2))
     w = zeros if at_start else learned(problem, 40)
@@ -216,14 +216,18 @@ def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
         # The paper's estimator: the pins of the true labels that the maximiser does not satisfy.
         structure.pinned(perturbed, pins=targets.label_weights != 0).moments(targets.label_weights)
 
+    pinned_examples = []
+    for n in range(len(f)):
+        one, labels = perturbed[n], f.split(free)[n]
+        for d in range(one.n_sites):
+            unary = one.unary.copy()
+            unary[d, labels[d]] -= 1e6
+            pinned_examples.append(one.with_unary(unary))
+    every_pin = Potentials.batch(pinned_examples)
+
     def from_scratch() -> None:
         structure.argmax(perturbed)
-        for n in range(len(f)):
-            one = perturbed[n]
-            copies = np.repeat(one.unary[None], one.n_sites, axis=0)
-            sites = np.arange(one.n_sites)
-            copies[sites, sites, free[f.site_offsets[n] : f.site_offsets[n + 1]]] -= 1e6
-            structure.argmax(one.with_unary(copies))
+        structure.argmax(every_pin)  # each an example of its own: built and solved
 
     def features() -> None:
         moments = problem.objective.value_and_grad(f, targets, structure, noise)[1]
@@ -250,12 +254,17 @@ def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
         f"  superpixels {name}: a step of 32 graphs takes {step * 1e3:.2f} ms: cuts and pins {ours / step:.0%}, "
         f"features {share:.0%}, the rest {1 - ours / step - share:.0%}"
     )
-    yield Line(f"superpixels {name}: all pins of 32 graphs", "ourselves, each pin from scratch", scratch / ours, 25)
     yield Line(
-        f"superpixels {name}: the needed pins of 32 graphs", "ourselves, each pin from scratch", scratch / needed, 25
+        f"superpixels {name}: all pins of 32 graphs", "ourselves, each pin built and solved", scratch / ours, 25
+    )
+    yield Line(
+        f"superpixels {name}: the needed pins of 32 graphs",
+        "ourselves, each pin built and solved",
+        scratch / needed,
+        25,
     )
     whole = (step - ours + scratch) / step
-    yield Line(f"superpixels {name}: a whole step", "ourselves, each pin from scratch", whole, 8)
+    yield Line(f"superpixels {name}: a whole step", "ourselves, each pin built and solved", whole, 8)
 
 
 def partial_labels() -> Iterator[Line]:

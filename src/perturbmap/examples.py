@@ -101,7 +101,7 @@ def _one(name: str, n: int, values: Any) -> Any:
 
 
 def _dense(name: str, n: int, values: Any) -> Floats:
-    array = as_floats(f"{name} of example {n}", values.toarray() if sp.issparse(values) else values)
+    array: Floats = _one(name, n, values.toarray() if sp.issparse(values) else values)
     if array.ndim != 2:
         raise ValueError(f"{name} of example {n} must have two axes, but has shape {array.shape}.")
     return array
@@ -120,7 +120,7 @@ class Dataset:
     site_offsets: NDArray[np.int64]
     edges: Labels
     edge_offsets: NDArray[np.int64]
-    edge_features: Floats | None
+    edge_features: Rows | None
     label_features: list[Floats] | None
     sizes: Floats
     is_root: NDArray[np.bool_]
@@ -179,6 +179,7 @@ class Dataset:
         is_sparse = any(sp.issparse(part) for part in features)
         site_offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in features])]).astype(np.int64)
         matrix = sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features)
+        edge_offsets = np.concatenate([[0], np.cumsum([len(e) for e in edges])]).astype(np.int64)
         joined = np.concatenate([e + np.int32(s) for e, s in zip(edges, site_offsets[:-1], strict=True)])
         is_root, is_leaf = np.ones(site_offsets[-1], dtype=bool), np.ones(site_offsets[-1], dtype=bool)
         is_root[joined[:, 1]] = False
@@ -187,8 +188,8 @@ class Dataset:
             Rows(matrix, site_offsets[:-1], site_offsets[1:]),
             site_offsets,
             joined,
-            np.concatenate([[0], np.cumsum([len(e) for e in edges])]).astype(np.int64),
-            np.concatenate(edge_features) if edge_features else None,
+            edge_offsets,
+            Rows(np.concatenate(edge_features), edge_offsets[:-1], edge_offsets[1:]) if edge_features else None,
             label_features or None,
             np.concatenate(sizes),
             is_root,
@@ -229,7 +230,7 @@ class Dataset:
             site_offsets,
             self.edges[edges] + moved[:, None],
             np.concatenate([[0], np.cumsum(edge_counts)]),
-            None if self.edge_features is None else self.edge_features[edges],
+            None if self.edge_features is None else self.edge_features.take(indices),
             None if self.label_features is None else [self.label_features[i] for i in indices],
             self.sizes[sites],
             self.is_root[sites],

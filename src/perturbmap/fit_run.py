@@ -177,7 +177,8 @@ class Run:
         for data, notes in [(self.problem.data, annotations), *([] if self.held_out is None else [self.held_out])]:
             matrix = data.features.matrix
             features = [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices, matrix.indptr]
-            arrays = (data.site_offsets, data.edges, data.edge_features, data.sizes, notes.q)
+            edge_features = None if data.edge_features is None else data.edge_features.matrix
+            arrays = (data.site_offsets, data.edges, edge_features, data.sizes, notes.q)
             for array in (*features, *arrays, *(data.label_features or [])):
                 digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from perturbmap.examples import Dataset
+from perturbmap.examples import Dataset, Rows
 from perturbmap.models.base import Model
 from perturbmap.potentials import Floats, Moments, Potentials
 
@@ -25,12 +25,12 @@ class GraphModel(Model):
             raise ValueError(
                 f"GraphModel needs two labels, but y has {n_labels}. Use SequenceModel for chains and trees."
             )
-        if data.edge_features is not None and data.edge_features.size and data.edge_features.min() < 0:
+        if data.edge_features is not None and (data.edge_features.matrix < 0).any():
             raise ValueError(
                 "edge_features must not be negative: with non-negative weights they keep every edge attractive. "
                 "Use similarities, such as exp(-distance)."
             )
-        return data.n_features + 1 + int(_edge_features(data).shape[1])
+        return data.n_features + 1 + _edge_features(data).n_columns
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`."""
@@ -53,7 +53,7 @@ class GraphModel(Model):
         assert moments.pairwise is not None
         unary = moments.unary[:, 1] - moments.unary[:, 0]
         disagreement = moments.pairwise[:, 0, 1] + moments.pairwise[:, 1, 0]
-        edges = -(_edge_features(batch).T @ disagreement)
+        edges = -_edge_features(batch).pullback(disagreement)
         return np.concatenate([batch.features.pullback(unary), [unary.sum()], edges])
 
     def project(self, w: Floats, batch: Dataset, n_labels: int) -> Floats:
@@ -62,5 +62,7 @@ class GraphModel(Model):
         return np.concatenate([w[:n], np.maximum(0, w[n:])])
 
 
-def _edge_features(batch: Dataset) -> Floats:
-    return np.ones((len(batch.edges), 1)) if batch.edge_features is None else batch.edge_features
+def _edge_features(batch: Dataset) -> Rows:
+    if batch.edge_features is not None:
+        return batch.edge_features
+    return Rows(np.ones((len(batch.edges), 1)), batch.edge_offsets[:-1], batch.edge_offsets[1:])
