@@ -26,7 +26,7 @@ void parallel_for(std::size_t n_tasks, int n_threads, double nanoseconds, Task t
     const double useful = std::min({static_cast<double>(n_threads), static_cast<double>(n_tasks),
                                     nanoseconds / work_per_thread});
     const int n = std::max(1, static_cast<int>(useful));
-    const std::size_t block = std::max<std::size_t>(1, n_tasks / (static_cast<std::size_t>(n) * 8));
+    const std::size_t block = std::max<std::size_t>(1, n_tasks / (static_cast<std::size_t>(n) * 64));
 
     std::atomic<std::size_t> next{0};
     std::exception_ptr failure;

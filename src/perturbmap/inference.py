@@ -81,7 +81,7 @@ def log_partition_bound(
     values = np.empty((len(f), n))
     for part, examples, given_part in _parts(f, known):
         for first, noise in _draws(structure, part, given_part, seed, n):
-            best = structure.maximise(perturb(part, noise), given_part)[1]
+            best = structure.maximise(_perturb_in_place(part, noise), given_part)[1]
             values[examples, first : first + len(noise)] = best.T
     # Row by row: the order of a sum must not depend on the batch.
     mean = np.array([row.mean() for row in values], dtype=np.float64)
@@ -115,7 +115,7 @@ def marginals(
             free, values = _solve(structure, part, noise, given_part, method.needs_pins)
             impossible = values[0] == -np.inf
             for draw, statistic in enumerate(method.statistic(free, values), start=first):
-                sums[draw % len(sums)] += np.where(impossible, 0.0, statistic)
+                sums[draw % len(sums)] += np.where(impossible, 0.0, statistic) if impossible.any() else statistic
         mean[sites], error[sites] = _jackknife(sums, n, impossible, method.link)
     return Estimate(mean, error)
 
@@ -138,7 +138,7 @@ def sample(
     for part, examples, given_part in _parts(f, known):
         sites = slice(int(f.site_offsets[examples.start]), int(f.site_offsets[examples.stop]))
         for first, noise in _draws(structure, part, given_part, seed, n):
-            labels[first : first + len(noise), sites] = structure.argmax(perturb(part, noise), given_part)
+            labels[first : first + len(noise), sites] = structure.argmax(_perturb_in_place(part, noise), given_part)
     return labels
 
 
@@ -212,11 +212,16 @@ def _solve(
     structure: Structure, f: Potentials, noise: Floats, given: Labels | None, needs_pins: bool
 ) -> tuple[Labels, Floats]:
     """Maximisers of the perturbed copies, and the pinned values without the pinned site's own noise."""
-    perturbed = perturb(f, noise)
     if not needs_pins:
-        return structure.argmax(perturbed, given), np.zeros(perturbed.unary.shape)
-    free, values = structure.pinned_values(perturbed, given)
-    return free, values - noise
+        return structure.argmax(_perturb_in_place(f, noise), given), np.zeros(noise.shape)
+    free, values = structure.pinned_values(perturb(f, noise), given)
+    return free, np.subtract(values, noise, out=noise)
+
+
+def _perturb_in_place(f: Potentials, noise: Floats) -> Potentials:
+    """As `perturb`, in the memory of the noise: a fresh array of this size costs more than the sum."""
+    noise += f.unary
+    return f.with_unary(noise)
 
 
 def _jackknife(
