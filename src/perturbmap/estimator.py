@@ -195,12 +195,13 @@ class StructuredPredictor(BaseEstimator):
         ``classes`` are needed the first time.
         """
         fresh = not hasattr(self, "coef_")
-        named = None if classes is None and self.classes is None else find_classes(y, classes or self.classes)
+        stated = self.classes if classes is None else classes
+        named = None if stated is None else find_classes(y, stated)
         if fresh and named is None:
             raise ValueError("classes must name all labels at the first call of partial_fit.")
         if not fresh and named is not None and named != self.classes_:
             raise ValueError(f"classes must stay what they were at the first call, {self.classes_}, but are {named}.")
-        problem, annotations, known = self._start(X, y, known_classes=named or self.classes_)
+        problem, annotations, known = self._start(X, y, known_classes=self.classes_ if named is None else named)
         if not annotations.is_complete.all():
             raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
         if not fresh:
