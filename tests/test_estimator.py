@@ -160,9 +160,7 @@ def test_partial_fit_goes_on_from_the_weights_so_far() -> None:
         est.partial_fit(X, y)
     letters: Any = np.array(["a", "b", "c"])  # an array will do as well as a list
     for part in range(4):
-        est.partial_fit(
-            X[20 * part : 20 * part + 20], y[20 * part : 20 * part + 20], classes=np.array(["a", "b", "c"])
-        )
+        est.partial_fit(X[20 * part : 20 * part + 20], y[20 * part : 20 * part + 20], classes=letters)
     assert est.n_iter_ == 8
     assert est.score(X, y) > 0.7
     with pytest.raises(ValueError, match="X has 2 features, but the fit had 4"):
