@@ -40,7 +40,7 @@ from perturbmap.datasets import load_ocr
 from perturbmap.examples import Dataset
 from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats
-from perturbmap.solvers import Problem, SGDState
+from perturbmap.solvers import Problem
 from tests.test_learning import box, superpixels
 
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
@@ -140,8 +140,8 @@ def make_problem(
 
 
 def learned(problem: Problem, n_passes: float) -> Floats:
-    zeros = np.zeros(problem.model.n_weights(problem.data, problem.n_labels))
-    return DoubleSGD(n_passes=n_passes, batch_size=8).run(problem, SGDState(zeros, zeros.copy())).average
+    solver = DoubleSGD(n_passes=n_passes, batch_size=8)
+    return solver.run(problem, solver.start(problem)).average
 
 
 def ocr_problem(objective: Objective) -> Problem:

@@ -125,10 +125,11 @@ std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<
 constexpr std::size_t shared_block = 16;
 
 // Calls add(workspace, copy, example, unary, tables, stride) for all copies of all examples; the copies of an
-// example, and the examples of a block that shares its table, one after another.
-template <class Workspace, class Add>
+// example, and the examples of a block that shares its table, one after another. After such a block, calls
+// finish(workspace, table).
+template <class Workspace, class Add, class Finish>
 void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads,
-            double nanoseconds, Add add) {
+            double nanoseconds, Add add, Finish finish) {
     const Batch& batch = python.view;
     const std::size_t k = batch.n_labels, n_edges = static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]);
     const std::size_t block = python.shared ? shared_block : 1, n_blocks = (batch.n_examples + block - 1) / block;
@@ -141,6 +142,7 @@ void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<dou
                 add(workspace, copy, example, unary_moments.data() + (copy * batch.n_sites + batch.first_site(example)) * k,
                     tables, python.shared ? 0 : k * k);
         }
+        if (python.shared) finish(workspace, table_moments.data() + index * k * k);
     });
 }
 
@@ -156,20 +158,103 @@ void moments(const PythonBatch& python, const PinnedBatch<Solver>& pinned, Input
                         Solver::add_moments(pinned.pins[example * batch.n_copies + copy], batch, example,
                                             weights.data() + (copy * batch.n_sites + batch.first_site(example)) * batch.n_labels,
                                             out, tables, stride);
-                    });
+                    },
+                    [](Nothing&, double*) {});
 }
 
-void sum_tree(const PythonBatch& python, Output<double> values, Output<double> unary_marginals, Output<double> table_marginals,
-              int n_threads) {
+// As add_up, for sums over trees: calls add(solver, copy, example, unary, tables, stride).
+template <class Add>
+void add_up_sums(const PythonBatch& python, Output<double>& unary_moments, Output<double>& table_moments, int n_threads,
+                 Add add) {
+    const Batch& batch = python.view;
+    add_up<TreeSumSolver>(python, unary_moments, table_moments, n_threads,
+                          TreeSolver::work(batch) * static_cast<double>(batch.n_copies),
+                          [&](TreeSumSolver& solver, std::size_t copy, std::size_t example, double* out, double* tables,
+                              std::size_t stride) {
+                              if (copy == 0) solver.load(batch, example);
+                              add(solver, copy, example, out, tables, stride);
+                          },
+                          [](TreeSumSolver& solver, double* table) { solver.add_shared(table); });
+}
+
+// Log-partitions, and the marginals of each example times its weight.
+void sum_tree(const PythonBatch& python, Input<double> weights, Output<double> values, Output<double> unary_marginals,
+              Output<double> table_marginals, int n_threads) {
     const Batch& batch = python.view;
     require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
-    const double nanoseconds = 2 * TreeSolver::work(batch) * static_cast<double>(batch.n_copies);
-    add_up<TreeSolver>(python, unary_marginals, table_marginals, n_threads, nanoseconds,
-                       [&](TreeSolver& solver, std::size_t copy, std::size_t example, double* out, double* tables, std::size_t stride) {
-                           if (copy == 0) solver.load(batch, example);
-                           values.data()[copy * batch.n_examples + example] =
-                               solver.sum(batch.unary_of(copy, example), out, tables, stride);
-                       });
+    require_shape(weights, {batch.n_examples}, "weights has the wrong shape");
+    add_up_sums(python, unary_marginals, table_marginals, n_threads,
+                [&](TreeSumSolver& solver, std::size_t copy, std::size_t example, double* out, double* tables,
+                    std::size_t stride) {
+                    values.data()[copy * batch.n_examples + example] =
+                        solver.sum(batch.unary_of(copy, example), weights.data()[example], out, tables, stride);
+                });
+}
+
+void pinned_sums(const PythonBatch& python, Output<double> values, int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(values, {batch.n_copies, batch.n_sites, batch.n_labels}, "values has the wrong shape");
+    parallel_for<TreeSumSolver>(batch.n_examples, n_threads, TreeSolver::work(batch) * static_cast<double>(batch.n_copies),
+                                [&](TreeSumSolver& solver, std::size_t example) {
+                                    solver.load(batch, example);
+                                    for (std::size_t copy = 0; copy < batch.n_copies; ++copy) {
+                                        const double* unary = batch.unary_of(copy, example);
+                                        solver.pinned_values(unary, values.data() + (unary - batch.unary));
+                                    }
+                                });
+}
+
+void pinned_sums_moments(const PythonBatch& python, Input<double> weights, Output<double> unary_moments,
+                         Output<double> table_moments, int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(weights, {batch.n_copies, batch.n_sites, batch.n_labels}, "weights has the wrong shape");
+    add_up_sums(python, unary_moments, table_moments, n_threads,
+                [&](TreeSumSolver& solver, std::size_t copy, std::size_t example, double* out, double* tables,
+                    std::size_t stride) {
+                    const double* unary = batch.unary_of(copy, example);
+                    solver.pinned_moments(unary, weights.data() + (unary - batch.unary), out, tables, stride);
+                });
+}
+
+// f(y) of every example for each of several labellings, `labels` (n, n_sites), which the caller has checked; the
+// copies of the unary potentials take turns.
+void score(const PythonBatch& python, Input<std::int32_t> labels, Output<double> values) {
+    const Batch& batch = python.view;
+    require(labels.ndim() == 2 && labels.shape(1) == batch.n_sites, "labels must have shape (n, n_sites)");
+    require_shape(values, {labels.shape(0), batch.n_examples}, "values has the wrong shape");
+    for (std::size_t row = 0; row < labels.shape(0); ++row)
+        for (std::size_t example = 0; example < batch.n_examples; ++example)
+            values.data()[row * batch.n_examples + example] =
+                batch.score(batch.unary_of(row % batch.n_copies, example), example,
+                            labels.data() + row * batch.n_sites + batch.first_site(example));
+}
+
+// Adds the indicators of several labellings, `labels` (n, n_sites), each example of each times its weight, to
+// `unary` (n_sites, K) and to `tables`: one an edge, or the one that all share.
+void indicators(const PythonBatch& python, Input<std::int32_t> labels, Input<double> weights, Output<double> unary,
+                Output<double> tables) {
+    const Batch& batch = python.view;
+    const std::size_t k = batch.n_labels, n_edges = static_cast<std::size_t>(batch.edge_offsets[batch.n_examples]);
+    require(labels.ndim() == 2 && labels.shape(1) == batch.n_sites, "labels must have shape (n, n_sites)");
+    require_shape(weights, {labels.shape(0), batch.n_examples}, "weights has the wrong shape");
+    require_shape(unary, {batch.n_sites, k}, "unary has the wrong shape");
+    require_shape(tables, {python.shared ? 1 : n_edges, k, k}, "tables has the wrong shape");
+    const std::size_t stride = python.shared ? 0 : k * k;
+    for (std::size_t row = 0; row < labels.shape(0); ++row) {
+        const std::int32_t* y = labels.data() + row * batch.n_sites;
+        for (std::size_t example = 0; example < batch.n_examples; ++example) {
+            const double weight = weights.data()[row * batch.n_examples + example];
+            if (weight == 0) continue;
+            const std::size_t first = batch.first_site(example);
+            for (std::size_t d = first; d < first + batch.sites(example); ++d)
+                unary.data()[d * k + static_cast<std::size_t>(y[d])] += weight;
+            for (std::size_t e = batch.first_edge(example); e < batch.first_edge(example) + batch.n_edges(example); ++e) {
+                const std::size_t a = static_cast<std::size_t>(y[batch.edges[2 * e]]);
+                const std::size_t b = static_cast<std::size_t>(y[batch.edges[2 * e + 1]]);
+                tables.data()[e * stride + a * k + b] += weight;
+            }
+        }
+    }
 }
 
 void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t> site_offsets, std::uint32_t first_draw,
@@ -203,6 +288,8 @@ NB_MODULE(_core, module) {
     nb::class_<PinnedBatch<TreeSolver>>(module, "TreePins");
     nb::class_<PinnedBatch<AssignmentSolver>>(module, "AssignmentPins");
     module.def("gumbel", &gumbel, release());
+    module.def("score", &score);
+    module.def("indicators", &indicators);
     module.def("graph_maximise", &maximise<GraphSolver>, release());
     module.def("graph_pin", &pin<GraphSolver>, release());
     module.def("graph_moments", &moments<GraphSolver>, release());
@@ -210,6 +297,8 @@ NB_MODULE(_core, module) {
     module.def("tree_pin", &pin<TreeSolver>, release());
     module.def("tree_moments", &moments<TreeSolver>, release());
     module.def("tree_sum", &sum_tree, release());
+    module.def("tree_pinned_sums", &pinned_sums, release());
+    module.def("tree_pinned_sums_moments", &pinned_sums_moments, release());
     module.def("assignment_maximise", &maximise<AssignmentSolver>, release());
     module.def("assignment_pin", &pin<AssignmentSolver>, release());
     module.def("assignment_moments", &moments<AssignmentSolver>, release());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "elementary.hpp"
 #include "simd.hpp"
 
 namespace perturbmap {
@@ -39,36 +40,6 @@ inline void philox(std::uint64_t seed, std::uint64_t stream, std::uint32_t draw,
         out[2 * l] = std::uint64_t{c0[l]} << 32 | c1[l];
         out[2 * l + 1] = std::uint64_t{c2[l]} << 32 | c3[l];
     }
-}
-
-// log of a positive normal number, to about 1e-15: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and
-// log m = 2 artanh((m - 1) / (m + 1)).
-inline double log_of(double x) {
-    std::uint64_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    // Adding 1 - sqrt(1/2) in units of the mantissa carries into the exponent where m >= sqrt(2).
-    const std::uint64_t shifted = bits + 0x00095F619980C433u;
-    // An exponent in the low mantissa bits of 2^52 is a double without an integer conversion.
-    const std::uint64_t exponent_bits = (shifted >> 52) | 0x4330000000000000u;
-    double exponent;
-    std::memcpy(&exponent, &exponent_bits, sizeof exponent);
-    exponent -= 4503599627370496.0 + 1023.0;
-    const std::uint64_t mantissa_bits = bits - ((shifted & 0xFFF0000000000000u) - 0x3FF0000000000000u);
-    double m;
-    std::memcpy(&m, &mantissa_bits, sizeof m);
-    const double s = (m - 1.0) / (m + 1.0), q = s * s;
-    double series = 1.0 / 21.0;
-    series = series * q + 1.0 / 19.0;
-    series = series * q + 1.0 / 17.0;
-    series = series * q + 1.0 / 15.0;
-    series = series * q + 1.0 / 13.0;
-    series = series * q + 1.0 / 11.0;
-    series = series * q + 1.0 / 9.0;
-    series = series * q + 1.0 / 7.0;
-    series = series * q + 1.0 / 5.0;
-    series = series * q + 1.0 / 3.0;
-    series = series * q + 1.0;
-    return exponent * 0.69314718055994530942 + 2.0 * s * series;
 }
 
 }  // namespace

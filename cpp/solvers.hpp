@@ -21,6 +21,7 @@
 #include "max_flow.hpp"
 #include "pinned_cuts.hpp"
 #include "tree_dp.hpp"
+#include "tree_sum.hpp"
 
 namespace perturbmap {
 
@@ -72,16 +73,20 @@ class GraphSolver {
     std::vector<std::uint8_t> wanted_;
 };
 
+inline void set_forest(Forest& forest, const Batch& batch, std::size_t example) {
+    if (batch.n_labels > TreeDP::max_labels)
+        throw std::invalid_argument("chains and trees take at most " + std::to_string(TreeDP::max_labels) + " labels");
+    if (!forest.set(batch.sites(example), static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
+                    batch.n_edges(example), batch.n_labels, batch.tables_of(example), batch.given_of(example)))
+        throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");
+}
+
 class TreeSolver {
    public:
     void load(const Batch& batch, std::size_t example) {
         batch_ = &batch;
         example_ = example;
-        if (batch.n_labels > TreeDP::max_labels)
-            throw std::invalid_argument("chains and trees take at most " + std::to_string(TreeDP::max_labels) + " labels");
-        if (!dp_.set_forest(batch.sites(example), static_cast<std::int32_t>(batch.first_site(example)), batch.edges_of(example),
-                            batch.n_edges(example), batch.n_labels, batch.tables_of(example), batch.given_of(example)))
-            throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");
+        set_forest(dp_.forest, batch, example);
     }
 
     double maximise(const double* unary, std::int32_t* labels) {
@@ -101,10 +106,6 @@ class TreeSolver {
         pins.add_moments(weights, out, tables, stride);
     }
 
-    double sum(const double* unary, double* marginals, double* tables, std::size_t stride) {
-        return dp_.sum(unary, marginals, tables, stride);
-    }
-
     static double work(const Batch& batch) {
         return static_cast<double>(batch.n_sites) * static_cast<double>(20 + batch.n_labels * batch.n_labels);
     }
@@ -113,6 +114,15 @@ class TreeSolver {
     const Batch* batch_ = nullptr;
     std::size_t example_ = 0;
     TreeDP dp_;
+};
+
+// Not maximisation: what trees have besides.
+class TreeSumSolver : public TreeSum {
+   public:
+    void load(const Batch& batch, std::size_t example) {
+        set_forest(forest, batch, example);
+        TreeSum::load();
+    }
 };
 
 class AssignmentSolver {

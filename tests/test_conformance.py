@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from perturbmap import (
     BinaryGraph,
+    Chain,
     ExactStructure,
     FromSolver,
     Moments,
     Potentials,
     Structure,
+    Tree,
     gumbel_noise,
     perturb,
 )
@@ -149,6 +151,125 @@ def test_exact_sums_agree_with_enumeration(structure: ExactStructure, data: st.D
     expected_value, expected = definition(structure).log_partition(case.f, case.given)
     assert_close(value, expected_value)
     assert_moments_equal(moments, expected)
+
+
+@exact_structures
+@sampled(data=st.data())
+def test_pinned_sums_agree_with_enumeration(structure: ExactStructure, data: st.DataObject) -> None:
+    """Sums with one label pinned, and the weighted marginals of the pinned distributions, for perturbed copies."""
+    case: Instance = data.draw(instances(structure))
+    f = perturb(case.f, gumbel_noise(case.f, seed=2, n_draws=2)) if data.draw(st.booleans()) else case.f
+    sums = structure.pinned_sums(f, case.given)
+    expected = definition(structure).pinned_sums(f, case.given)
+    assert_close(sums.values, expected.values)
+    weights = random_weights(sums.values, data.draw(st.integers(0, 1000)))
+    assert_moments_equal(sums.moments(weights), expected.moments(weights))
+    if case.given is not None and (case.given >= 0).any() and f.n_labels > 1:
+        with pytest.raises(ValueError, match="weights"):
+            sums.moments(np.ones(f.unary.shape))
+
+
+@exact_structures
+@sampled(data=st.data())
+def test_sums_of_extreme_potentials_agree_with_enumeration(structure: ExactStructure, data: st.DataObject) -> None:
+    """Potentials of any range: nothing overflows, and the smallest of probabilities keep their logarithms."""
+    case: Instance = data.draw(instances(structure))
+    scale = st.sampled_from([0.0, 1.0, 30.0, 120.0, 1e3, 1e5])
+    of_unary, of_tables = data.draw(scale), data.draw(scale)
+    f = Potentials.batch([_scaled(case.f[n], of_unary, of_tables) for n in range(len(case.f))])
+    tolerance = {"rtol": 1e-11, "atol": 1e-11 * max(1.0, of_unary, of_tables)}
+    value, marginals = structure.log_partition(f, case.given)
+    expected_value, expected_marginals = definition(structure).log_partition(f, case.given)
+    assert_close(value, expected_value, **tolerance)
+    sums, expected = structure.pinned_sums(f, case.given), definition(structure).pinned_sums(f, case.given)
+    assert_close(sums.values, expected.values, **tolerance)
+    weights = random_weights(sums.values, 5)
+    moments, expected_moments = sums.moments(weights), expected.moments(weights)
+    for one, other in ((marginals, expected_marginals), (moments, expected_moments)):
+        assert_close(one.unary, other.unary, **tolerance)
+        if one.pairwise is not None:
+            assert_close(one.pairwise, other.pairwise, **tolerance)
+
+
+def _scaled(f: Potentials, of_unary: float, of_tables: float) -> Potentials:
+    return Potentials(of_unary * f.unary, None if f.pairwise is None else of_tables * f.pairwise, f.edges)
+
+
+@exact_structures
+@sampled(data=st.data())
+def test_sums_are_consistent(structure: ExactStructure, data: st.DataObject) -> None:
+    """At every site, pinned sums add up to the partition function, and their softmax is the marginal."""
+    case: Instance = data.draw(instances(structure))
+    f = perturb(case.f, gumbel_noise(case.f, seed=3, n_draws=2))
+    value, moments = structure.log_partition(f, case.given)
+    values = structure.pinned_sums(f, case.given).values
+    per_site = np.repeat(value, np.diff(f.site_offsets), axis=-1)
+    assert_close(np.logaddexp.reduce(values, axis=-1), per_site)
+    assert_close(np.exp(values - per_site[..., None]), moments.unary)
+
+
+@pytest.mark.parametrize("disagreement", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize("n_leaves", [3, 400])
+def test_sums_over_a_star(n_leaves: int, disagreement: float) -> None:
+    """One site with many neighbours, whose messages multiply to far less than the smallest number."""
+    rng = np.random.default_rng(n_leaves)
+    unary = rng.normal(size=(n_leaves + 1, 3)) * (1 + disagreement)
+    table = 4 * np.eye(3) + rng.normal(size=(3, 3))
+    centre = n_leaves // 2
+    leaves = np.delete(np.arange(n_leaves + 1), centre)
+    edges = [(centre, leaf) if leaf % 2 else (leaf, centre) for leaf in leaves.tolist()]
+    messages = [
+        np.logaddexp.reduce(unary[leaf] + (table if leaf % 2 else table.T), axis=1) for leaf in leaves.tolist()
+    ]
+    expected = unary[centre] + np.sum(messages, axis=0)
+    f = Potentials(unary, table, np.array(edges))
+    scale = np.abs(expected).max()
+    value, moments = Tree().log_partition(f)
+    sums = Tree().pinned_sums(f)
+    assert_close(value[0] / scale, np.logaddexp.reduce(expected) / scale)
+    assert_close(sums.values[centre] / scale, expected / scale)
+    assert_close(moments.unary[centre], np.exp(expected - np.logaddexp.reduce(expected)), atol=1e-15 * scale)
+    # Pins that have the probabilities of one site for weights leave the distribution as it is.
+    weights = np.zeros(unary.shape)
+    weights[leaves[0]] = moments.unary[leaves[0]]
+    again = sums.moments(weights)
+    assert_close(again.unary, moments.unary, atol=1e-15 * scale)
+    assert again.pairwise is not None
+    assert_close(again.pairwise, moments.pairwise, atol=1e-14 * scale)
+
+
+@pytest.mark.parametrize("structure", [Chain, Tree])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_sums_depend_on_neither_threads_nor_batches(structure: type[Chain | Tree], is_shared: bool) -> None:
+    """The same bits on any number of threads; and, but for tables that examples share, in any batch."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(5, 5))
+    examples = [
+        Potentials(rng.normal(size=(n, 5)) * scale, table if is_shared else rng.normal(size=(n - 1, 5, 5)))
+        for n, scale in zip(rng.integers(1, 40, 300), rng.choice([1, 1e3], 300), strict=True)
+    ]
+    f = Potentials.batch(examples)
+    weights = rng.normal(size=f.unary.shape)
+
+    def everything(f: Potentials, weights: Floats, n_threads: int) -> list[Floats | None]:
+        solver = structure(n_threads=n_threads)
+        value, marginals = solver.log_partition(f)
+        sums = solver.pinned_sums(f)
+        return [value, sums.values, *marginals, *sums.moments(weights)]
+
+    one = everything(f, weights, 1)
+    for n_threads in (2, 3, 8):
+        for mine, other in zip(one, everything(f, weights, n_threads), strict=True):
+            np.testing.assert_array_equal(mine, other)
+    for n, example in enumerate(examples):
+        sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+        edges = slice(int(f.edge_offsets[n]), int(f.edge_offsets[n + 1]))
+        alone = everything(example, weights[sites], 1)
+        for which, part in enumerate([slice(n, n + 1), sites, sites, edges, sites, edges]):
+            if part is not edges or not is_shared:
+                whole = one[which]
+                assert whole is not None
+                np.testing.assert_array_equal(whole[part], alone[which])
 
 
 @sampled(instances(BinaryGraph()))

@@ -358,7 +358,7 @@ def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], messag
         ({"structure": "chain"}, "structure must be a Structure"),
         ({"objective": Hamming()}, "objective must be a Objective"),
         ({"objective": LogLikelihood}, "objective must be"),
-        ({"solver": "sgd"}, "solver must be a DoubleSGD"),
+        ({"solver": "sgd"}, "solver must be a Solver, such as DoubleSGD"),
         ({"decoding": "MAP"}, "decoding must be a Decoding"),
         ({"task_loss": "hamming"}, "task_loss must be a TaskLoss"),
     ],

@@ -12,6 +12,7 @@ from perturbmap.examples import Example
 from perturbmap.graphs import grid_edges, potts
 from perturbmap.inference import (
     COUNTED,
+    EXACT,
     INTEGRATED,
     PINNED,
     Estimate,
@@ -22,13 +23,24 @@ from perturbmap.inference import (
     sample,
 )
 from perturbmap.models import GraphModel, MatchingModel, Model, SequenceModel
-from perturbmap.objectives import LogLikelihood, MarginalLogLikelihood, Objective
+from perturbmap.objectives import (
+    ExactLogLikelihood,
+    ExactMarginalLogLikelihood,
+    LogLikelihood,
+    MarginalLogLikelihood,
+    Objective,
+    StructuredHinge,
+)
 from perturbmap.perturbation import gumbel_noise, perturb
 from perturbmap.potentials import Moments, Potentials
+from perturbmap.regularisation_path import regularisation_path
 from perturbmap.solvers import (
+    BCFW,
+    LBFGS,
     DoubleSGD,
     NoAveraging,
     PolynomialAveraging,
+    Solver,
     SuffixAveraging,
     UniformAveraging,
 )
@@ -49,8 +61,11 @@ from perturbmap.task_losses import BalancedHamming, Hamming, TaskLoss, WeightedH
 __version__ = version("perturbmap")
 
 __all__ = [
+    "BCFW",
     "COUNTED",
+    "EXACT",
     "INTEGRATED",
+    "LBFGS",
     "PINNED",
     "BalancedHamming",
     "BinaryGraph",
@@ -60,6 +75,8 @@ __all__ = [
     "Decoding",
     "DoubleSGD",
     "Estimate",
+    "ExactLogLikelihood",
+    "ExactMarginalLogLikelihood",
     "ExactStructure",
     "Example",
     "FromSolver",
@@ -79,7 +96,9 @@ __all__ = [
     "PolynomialAveraging",
     "Potentials",
     "SequenceModel",
+    "Solver",
     "Structure",
+    "StructuredHinge",
     "StructuredPredictor",
     "SuffixAveraging",
     "TaskLoss",
@@ -94,5 +113,6 @@ __all__ = [
     "marginals",
     "perturb",
     "potts",
+    "regularisation_path",
     "sample",
 ]

@@ -26,7 +26,7 @@ from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.semi_supervised import complete, mixture
-from perturbmap.solvers import DoubleSGD, Problem, SGDState
+from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
 from perturbmap.structures import Chain, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 from perturbmap.task_losses.base import sums_by_example
@@ -44,7 +44,7 @@ class StructuredPredictor(BaseEstimator):
     structure : which labellings there are, and how the best is found; `Chain` by default
     objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
     l2 : weight of the penalty ``l2/2 ||w||^2``
-    solver : how; `DoubleSGD` by default
+    solver : how; by default `DoubleSGD` for what is estimated, `LBFGS` for what is exact, `BCFW` for the hinge
     unlabelled_weight : kappa, the weight of examples that are not fully labelled
     hard_labels : complete their labels by the best labelling, not by marginals
     calibration : number of cross-validation folds from which slope and shift of the log-odds are fitted; None: none
@@ -62,7 +62,7 @@ class StructuredPredictor(BaseEstimator):
         objective: Objective | None = None,
         *,
         l2: float = 1e-3,
-        solver: DoubleSGD | None = None,
+        solver: Solver[Any] | None = None,
         unlabelled_weight: float = 1.0,
         hard_labels: bool = False,
         calibration: int | None = None,
@@ -101,8 +101,8 @@ class StructuredPredictor(BaseEstimator):
         return MarginalLogLikelihood() if self.objective is None else self.objective
 
     @property
-    def _solver(self) -> DoubleSGD:
-        return DoubleSGD() if self.solver is None else self.solver
+    def _solver(self) -> Solver[Any]:
+        return default_solver(self._objective) if self.solver is None else self.solver
 
     @property
     def _task_loss(self) -> TaskLoss:
@@ -130,35 +130,51 @@ class StructuredPredictor(BaseEstimator):
         already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had.
         ``callback`` gets a dict of progress now and then. Ctrl-C ends the fit with the weights so far.
         """
+        self._fit(X, y, validation, patience, checkpoint, checkpoint_seconds, callback)
+        return self
+
+    def _fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        validation: tuple[Sequence[Any], Sequence[Any]] | None = None,
+        patience: int = 5,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60.0,
+        callback: Callback | None = None,
+        warm: State | None = None,
+    ) -> State:
+        """Fits; from the state of another l2, if there is one."""
         problem, annotations, classes = self._start(X, y)
-        n_weights = problem.model.n_weights(problem.data, problem.n_labels)
         held_out = None if validation is None else self._encode_validation(problem, classes, *validation)
-        run = Run(problem, self._solver, self._task_loss, n_weights, held_out, patience, callback)
+        run = Run(problem, self._solver, self._task_loss, held_out, patience, callback, warm)
         if checkpoint is not None:
             run.resume(checkpoint, checkpoint_seconds, self, annotations)
         try:
             self._learn(run, annotations)
         except KeyboardInterrupt:
             warnings.warn(
-                f"fit was interrupted at step {run.state.iteration}; the estimator has the weights so far.",
-                stacklevel=2,
+                f"fit was interrupted at step {run.iteration}; the estimator has the weights so far.",
+                stacklevel=3,
             )
-        self._set_fitted(problem, classes, run.state, run.best_weights(), run.calibration)
+        w = run.best_weights()
+        state = State(w, w) if run.state is None else run.state
+        self._set_fitted(problem, classes, state, w, run.calibration)
         self.seed_, self.history_ = run.problem.seed, run.history
-        return self
+        return state
 
     def _set_fitted(
         self,
         problem: Problem,
         classes: list[Hashable],
-        state: SGDState,
+        state: State,
         coef: Floats,
         calibration: Calibration | None,
     ) -> None:
         """All that a fit leaves behind, at once: one that fails leaves what was there."""
         self.classes_, self.n_features_in_, self.seed_ = classes, problem.data.n_features, problem.seed
         self.coef_, self.calibration_ = coef, calibration
-        self._state, self.n_iter_ = state, state.iteration
+        self._state, self.n_iter_ = State(state.w, state.average, state.iteration), state.iteration
 
     def _learn(self, run: Run, annotations: Annotations) -> None:
         everything = run.problem
@@ -166,7 +182,7 @@ class StructuredPredictor(BaseEstimator):
         if labelled.size == 0:  # every example has gaps: begin with the sites that are known
             labelled = np.arange(len(everything.data))
         if run.phase == 1:
-            if self.calibration is not None and run.state.iteration == 0:
+            if self.calibration is not None and run.iteration == 0:
                 run.calibration = self._calibrate(everything, labelled)
             run.problem = everything if len(labelled) == len(everything.data) else part_of(everything, labelled)
             run.go()
@@ -204,12 +220,16 @@ class StructuredPredictor(BaseEstimator):
         problem, annotations, known = self._start(X, y, known_classes=self.classes_ if named is None else named)
         if not annotations.is_complete.all():
             raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
+        if not isinstance(self._solver, DoubleSGD):
+            raise ValueError(
+                "partial_fit needs solver=DoubleSGD(), which takes examples as they come; "
+                f"{type(self._solver).__name__} needs all of them: use fit."
+            )
         if not fresh:
             self._check_features(problem.data)
             problem = replace(problem, seed=self.seed_)
-        n_weights = problem.model.n_weights(problem.data, problem.n_labels)
-        state = SGDState(np.zeros(n_weights), np.zeros(n_weights)) if fresh else self._state
         solver: DoubleSGD = clone(self._solver).set_params(n_passes=1)
+        state = solver.start(problem) if fresh else self._state
         n_steps = solver.n_iter(len(problem.data))
         state = solver.run(problem, state, n_iter=state.iteration + n_steps)
         self._set_fitted(problem, known, state, state.average.copy(), None if fresh else self.calibration_)
@@ -299,7 +319,7 @@ class StructuredPredictor(BaseEstimator):
         estimator.n_features_in_ = about["n_features_in"]
         estimator.n_iter_ = about["iteration"]
         estimator.history_ = []
-        estimator._state = SGDState(arrays["w"], arrays["average"], about["iteration"])
+        estimator._state = State(arrays["w"], arrays["average"], about["iteration"])
         estimator.seed_ = about["seed"]
         estimator.calibration_ = Calibration.from_array(arrays.get("calibration"))
         return estimator
@@ -328,8 +348,12 @@ class StructuredPredictor(BaseEstimator):
             raise ValueError(f"X has {data.n_features} features, but the fit had {self.n_features_in_}.")
 
     def _marginals(self, f: Potentials, given: Any) -> Floats:
-        q = marginals(self._structure, f, given=given, n_perturbations=self.n_perturbations, rng=self.seed_).mean
+        q = self._estimated_marginals(f, given, self.seed_)
         return q if self.calibration_ is None else self.calibration_(q)
+
+    def _estimated_marginals(self, f: Potentials, given: Any, seed: int) -> Floats:
+        method, n = self._objective.marginal_method, self.n_perturbations
+        return marginals(self._structure, f, method=method, given=given, n_perturbations=n, rng=seed).mean
 
     def _start(
         self, X: Sequence[Any], y: Sequence[Any], known_classes: list[Hashable] | None = None
@@ -344,7 +368,8 @@ class StructuredPredictor(BaseEstimator):
                 expected = "not negative" if may_be_zero else "positive"
                 raise ValueError(f"{name} must be a number, {expected}, but is {number!r}.")
         check_count("n_perturbations", self.n_perturbations)
-        self._solver.check()
+        self._objective.check(self._structure)
+        self._solver.check(self._objective)
         data = Dataset.from_examples(X)
         check_length(y, data)
         classes = find_classes(y, self.classes) if known_classes is None else known_classes
@@ -382,7 +407,7 @@ class StructuredPredictor(BaseEstimator):
             ("model", self._model, Model, "SequenceModel()"),
             ("structure", self._structure, Structure, "Chain()"),
             ("objective", self._objective, Objective, "MarginalLogLikelihood(Hamming())"),
-            ("solver", self._solver, DoubleSGD, "DoubleSGD()"),
+            ("solver", self._solver, Solver, "DoubleSGD()"),
             ("task_loss", self._task_loss, TaskLoss, "Hamming()"),
             ("decoding", self.decoding, Decoding, "Decoding.MAP"),
         ):
@@ -400,10 +425,9 @@ class StructuredPredictor(BaseEstimator):
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
             part, held = part_of(problem, labelled[train]), part_of(problem, labelled[test])
-            zeros = np.zeros(part.model.n_weights(part.data, part.n_labels))
-            w = self._solver.run(part, SGDState(zeros, zeros.copy())).average
+            w = self._solver.run(part, self._solver.start(part)).average
             f = self._model.potentials(w, held.data, problem.n_labels)
-            q.append(marginals(self._structure, f, n_perturbations=self.n_perturbations, rng=problem.seed).mean)
+            q.append(self._estimated_marginals(f, None, problem.seed))
             c.append(held.targets.label_weights)
         return Calibration.fit(np.concatenate(q), np.concatenate(c))
 

@@ -18,13 +18,10 @@ from perturbmap.annotations import Annotations
 from perturbmap.calibration import Calibration
 from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats
-from perturbmap.solvers import DoubleSGD, Problem, SGDState
+from perturbmap.solvers import Problem, Solver, State
 from perturbmap.task_losses import TaskLoss
 
 Callback = Callable[[dict[str, Any]], None]
-
-#: Reports that a fit makes to its callback, and looks that it takes at validation data.
-N_REPORTS = 20
 
 
 def part_of(problem: Problem, indices: np.ndarray) -> Problem:
@@ -39,17 +36,17 @@ class Run:
     def __init__(
         self,
         problem: Problem,
-        solver: DoubleSGD,
+        solver: Solver[Any],
         task_loss: TaskLoss,
-        n_weights: int,
         held_out: tuple[Dataset, Annotations] | None,
         patience: int,
         callback: Callback | None,
+        warm: State | None = None,
     ) -> None:
         self.problem, self.solver, self.task_loss, self.held_out = problem, solver, task_loss, held_out
-        self.patience, self.callback = patience, callback
-        zeros = np.zeros(n_weights)
-        self.state = SGDState(zeros, zeros.copy())
+        self.patience, self.callback, self._warm = patience, callback, warm
+        self.state: State | None = None
+        self._saved: tuple[dict[str, Any], int] | None = None
         self.phase = 1
         self.first_weights: Floats | None = None
         self.calibration: Calibration | None = None
@@ -63,48 +60,69 @@ class Run:
         self._written = self._began
         self._interval = np.inf
 
+    @property
+    def iteration(self) -> int:
+        """Of this phase."""
+        if self.state is not None:
+            return self.state.iteration
+        return 0 if self._saved is None else self._saved[1]
+
+    @property
+    def _last_report(self) -> tuple[int, int]:
+        return (self.history[-1]["phase"], self.history[-1]["iteration"]) if self.history else (0, 0)
+
     def best_weights(self) -> Floats:
         """Those of the least validation loss, if there are validation data; else the average."""
-        return (self.state.average if self._best is None else self._best[1]).copy()
+        if self._best is not None:
+            return self._best[1].copy()
+        return np.zeros(self.problem.n_weights) if self.state is None else self.state.average.copy()
 
     def next_phase(self) -> None:
         """Begins phase 2 of Algorithm 3 at the weights that phase 1 found."""
-        self.first_weights = w = self.best_weights()
-        self.phase, self.state, self._looks_since_best, self._stopped = 2, SGDState(w.copy(), w.copy()), 0, False
+        self.first_weights = self.best_weights()
+        self.phase, self.state, self._looks_since_best, self._stopped = 2, None, 0, False
 
     def go(self) -> None:
         """Runs the solver to the end of this phase."""
+        if self._saved is not None:
+            self.state, self._saved = self.solver.restore(self.problem, *self._saved), None
+        if self.state is None and self._warm is not None and self.phase == 1:
+            self.state = self.solver.warm(self.problem, self._warm)
+        if self.state is None:
+            self.state = self.solver.start(self.problem, self.first_weights)
         if self._stopped:
             return
-        n_iter = self.solver.n_iter(len(self.problem.data))
-        every = max(1, n_iter // N_REPORTS)
-        watched = self.callback is not None or self.held_out is not None
+        n = len(self.problem.data)
+        n_iter = self.solver.n_iter(n)
+        watched = self.callback is not None or self.held_out is not None or self.solver.knows_progress
 
-        def on_step(state: SGDState) -> bool:
+        def on_step(state: State) -> bool:
             stop = False
-            if watched and (state.iteration % every == 0 or state.iteration == n_iter):
-                stop = self._report(n_iter)
+            if watched and self.solver.is_due(state, n):
+                stop = self._report(state, n_iter)
             if self._path is not None and time.perf_counter() - self._written >= self._interval:
                 self._write_checkpoint()
             return stop
 
-        self.solver.run(self.problem, self.state, on_step)
+        self.state = self.solver.run(self.problem, self.state, on_step)
+        if watched and not self._stopped and self._last_report != (self.phase, self.state.iteration):
+            self._report(self.state, n_iter)
         if self._path is not None:
             self._write_checkpoint()
 
-    def _report(self, n_iter: int) -> bool:
+    def _report(self, state: State, n_iter: int) -> bool:
         info: dict[str, Any] = {
             "phase": self.phase,
-            "iteration": self.state.iteration,
+            "iteration": state.iteration,
             "n_iter": n_iter,
             "seconds": time.perf_counter() - self._began,
-            "objective": self.problem.objective_at(self.state.average),
+            **self.solver.progress(self.problem, state),
         }
         stop = False
         if self.held_out is not None:
-            info["validation_loss"] = loss = self._validation_loss()
+            info["validation_loss"] = loss = self._validation_loss(state.average)
             if self._best is None or loss < self._best[0]:
-                self._best, self._looks_since_best = (loss, self.state.average.copy()), 0
+                self._best, self._looks_since_best = (loss, state.average.copy()), 0
             else:
                 self._looks_since_best += 1
                 stop = self._stopped = self._looks_since_best >= self.patience
@@ -113,11 +131,11 @@ class Run:
             self.callback(dict(info))
         return stop
 
-    def _validation_loss(self) -> float:
+    def _validation_loss(self, w: Floats) -> float:
         assert self.held_out is not None
         data, annotations = self.held_out
         problem = self.problem
-        f = problem.model.potentials(self.state.average, data, problem.n_labels)
+        f = problem.model.potentials(w, data, problem.n_labels)
         predicted = problem.structure.argmax(f)
         losses = self.task_loss.value(annotations.labels, predicted, data.sizes, data.site_offsets, problem.n_labels)
         return float(losses.mean())
@@ -133,15 +151,16 @@ class Run:
         if not os.path.exists(path):
             return
         keys = ["fingerprint", "seed", "phase", "iteration", "history", "looks_since_best", "stopped", "best_loss"]
-        about, arrays = persistence.read(path, "checkpoint", keys, ["w", "average"])
+        about, arrays = persistence.read(path, "checkpoint", keys, [])
         if about["fingerprint"] != self._fingerprint:
             raise ValueError(
                 f"the checkpoint {path} belongs to a fit with other data or parameters: remove it, or name another."
             )
         self.problem = replace(self.problem, seed=about["seed"])
         self.phase = about["phase"]
-        self.state = SGDState(arrays["w"], arrays["average"], about["iteration"])
         self.first_weights = arrays.get("first_weights")
+        state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
+        self._saved = (state, about["iteration"])
         self.calibration = Calibration.from_array(arrays.get("calibration"))
         self.history = about["history"]
         self._looks_since_best, self._stopped = about["looks_since_best"], about["stopped"]
@@ -150,7 +169,8 @@ class Run:
 
     def _write_checkpoint(self) -> None:
         assert self._path is not None
-        arrays = {"w": self.state.w, "average": self.state.average}
+        assert self.state is not None
+        arrays = {f"state_{name}": array for name, array in self.state.arrays().items()}
         if self.first_weights is not None:
             arrays["first_weights"] = self.first_weights
         if self.calibration is not None:

@@ -17,7 +17,7 @@ from scipy.special import softmax
 
 from perturbmap.perturbation import Rng, gumbel_noise, perturb, seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
-from perturbmap.structures.base import Structure, check_given, threads
+from perturbmap.structures.base import ExactStructure, Structure, check_given, threads
 from perturbmap.task_losses.base import one_hot
 
 # Numbers of one chunk of perturbed unary potentials: a few megabytes, well under a second of work.
@@ -61,6 +61,8 @@ COUNTED = MarginalMethod("COUNTED", False, lambda free, values: one_hot(free, va
 INTEGRATED = MarginalMethod("INTEGRATED", True, lambda free, values: _softmax(values), lambda q: q)
 #: ``softmax_k E B'[d, k]``: the P(y_d) of the marginal likelihood. Exact for separable potentials.
 PINNED = MarginalMethod("PINNED", True, lambda free, values: values, _softmax)
+#: The marginals of the Gibbs distribution itself, without perturbations; for structures that can be summed over.
+EXACT = MarginalMethod("EXACT", True, lambda free, values: values, _softmax)
 
 
 def log_partition_bound(
@@ -100,12 +102,20 @@ def marginals(
 ) -> Estimate:
     """Estimates of ``P(y_d = k)``, shape ``(n_sites, n_labels)``, conditional on the ``given`` labels.
 
-    The method is `PINNED`, `INTEGRATED` or `COUNTED`. Standard errors are those of a jackknife over at most
-    32 groups of perturbations; they measure the noise of the estimate, not the distance of perturb-and-MAP
-    from the Gibbs distribution.
+    The method is `PINNED`, `INTEGRATED`, `COUNTED` or, for an `ExactStructure`, `EXACT`. Standard errors are those of
+    a jackknife over at most 32 groups of perturbations; they measure the noise of the estimate, not the distance of
+    perturb-and-MAP from the Gibbs distribution.
     """
     known = _check_given(structure, f, given)
     seed, n = seed_of(rng), check_count("n_perturbations", n_perturbations)
+    if method is EXACT:
+        if not isinstance(structure, ExactStructure):
+            raise TypeError(
+                f"EXACT marginals sum over all labellings, which is possible for Chain, Tree and BruteForce, but not "
+                f"for {type(structure).__name__}: use PINNED."
+            )
+        exact = structure.log_partition(f, known)[1].unary
+        return Estimate(exact, np.zeros_like(exact))
     mean, error = np.empty((f.n_sites, f.n_labels)), np.empty((f.n_sites, f.n_labels))
     for part, examples, given_part in _parts(f, known):
         sites = slice(int(f.site_offsets[examples.start]), int(f.site_offsets[examples.stop]))

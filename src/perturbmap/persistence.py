@@ -8,9 +8,9 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,15 @@ from perturbmap.decoding import Decoding
 FORMAT_VERSION = 1
 
 
-def write(
-    path: str | os.PathLike[str], kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> None:
+def write_atomically(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole."""
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target} cannot be written: the folder {target.parent} does not exist.")
-    text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **about})
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            contents: Any = {"about": np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-            np.savez(file, **contents)
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)
@@ -43,6 +39,15 @@ def write(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def write(
+    path: str | os.PathLike[str], kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Arrays and one JSON text, as one file."""
+    text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **about})
+    contents: Any = {"about": np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    write_atomically(path, lambda file: np.savez(file, **contents))
 
 
 def read(
@@ -121,8 +126,22 @@ def registry() -> dict[str, type]:
     names = {
         models: ["SequenceModel", "GraphModel", "MatchingModel"],
         task_losses: ["ZeroOne", "Hamming", "WeightedHamming", "BalancedHamming"],
-        objectives: ["LogLikelihood", "MarginalLogLikelihood"],
-        solvers: ["DoubleSGD", "NoAveraging", "UniformAveraging", "SuffixAveraging", "PolynomialAveraging"],
+        objectives: [
+            "LogLikelihood",
+            "MarginalLogLikelihood",
+            "ExactLogLikelihood",
+            "ExactMarginalLogLikelihood",
+            "StructuredHinge",
+        ],
+        solvers: [
+            "DoubleSGD",
+            "LBFGS",
+            "BCFW",
+            "NoAveraging",
+            "UniformAveraging",
+            "SuffixAveraging",
+            "PolynomialAveraging",
+        ],
         structures: ["Chain", "Tree", "BinaryGraph", "Matching", "BruteForce"],
     }
     return {name: getattr(module, name) for module, list_ in names.items() for name in list_}

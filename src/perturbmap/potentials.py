@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perturbmap import _core
+
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int32]
 Mask = NDArray[np.bool_]
@@ -26,6 +28,8 @@ class Moments(NamedTuple):
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
@@ -237,8 +241,13 @@ class Potentials:
 
     def is_chain(self) -> bool:
         """Whether the edges join the consecutive sites of each example, in order, and nothing else."""
-        expected = _chain_edges(self.site_offsets)
-        return len(expected) == self.n_edges and bool((expected == self.edges).all())
+        n_chains = int(np.count_nonzero(self.site_offsets[1:] > self.site_offsets[:-1]))
+        first, second = self.edges[:, 0], self.edges[:, 1]
+        return (
+            self.n_edges == self.n_sites - n_chains
+            and bool((second == first + 1).all())
+            and bool((first[1:] > first[:-1]).all())
+        )
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -293,31 +302,34 @@ class Potentials:
     def score(self, labels: ArrayLike) -> Floats:
         """f(y) for each example, shape ``(..., n_examples)``, of labels ``(..., n_sites)``."""
         y = self.check_labels("labels", labels, unknown=False)
-        u = np.broadcast_to(self.unary, y.shape[:-1] + self.unary.shape[-2:])
-        site_scores = np.take_along_axis(u, y[..., None].astype(np.intp), axis=-1)[..., 0]
-        total = _sum_by_example(site_scores, self.site_offsets)
-        if self.n_edges:
-            table = np.zeros(1, dtype=np.intp) if self.is_shared else np.arange(self.n_edges)
-            edge_scores = self.tables[table, y[..., self.edges[:, 0]], y[..., self.edges[:, 1]]]
-            total = total + _sum_by_example(edge_scores, self.edge_offsets)
-        return total
+        lead = self.unary.shape[:-2]
+        if y.shape[:-1][y.ndim - 1 - len(lead) :] != lead:
+            raise ValueError(f"labels must have shape (..., {', '.join(map(str, (*lead, self.n_sites)))}).")
+        rows = y.reshape(math.prod(y.shape[:-1]), self.n_sites)
+        values = np.empty((len(rows), len(self)))
+        _core.score(self.to_core(), rows, values)
+        return values.reshape(*y.shape[:-1], len(self))
 
     def indicators(self, labels: ArrayLike, weight: ArrayLike = 1.0) -> Moments:
-        """``weight``, one number or one an example, times the indicators of one labelling, ``(n_sites,)``."""
+        """``weight``, one number or one an example, times the indicators of labels ``(n_sites,)``.
+
+        Of several labellings, ``(n, n_sites)`` with weights that broadcast to ``(n, n_examples)``, the sum.
+        """
         y = self.check_labels("labels", labels, unknown=False)
-        each = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(self),))
+        rows = y.reshape(-1, self.n_sites) if self.n_sites else y.reshape(math.prod(y.shape[:-1]), 0)
+        each = np.ascontiguousarray(np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(rows), len(self))))
         unary = np.zeros((self.n_sites, self.n_labels))
-        unary[np.arange(self.n_sites), y] = np.repeat(each, np.diff(self.site_offsets))
-        weight = np.repeat(each, np.diff(self.edge_offsets))
-        if self.pairwise is None:
-            return Moments(unary, None)
-        pairwise = np.zeros(self.pairwise.shape)
-        a, b = y[self.edges[:, 0]], y[self.edges[:, 1]]
-        if self.is_shared:
-            np.add.at(pairwise, (a, b), weight)
-        else:
-            pairwise[np.arange(self.n_edges), a, b] = weight
-        return Moments(unary, pairwise)
+        tables = np.zeros((1 if self.is_shared else self.n_edges, self.n_labels, self.n_labels))
+        _core.indicators(self.to_core(), rows, each, unary, tables)
+        return Moments(unary, None if self.pairwise is None else tables.reshape(self.pairwise.shape))
+
+    def to_core(self, given: Labels | None = None) -> _core.Batch:
+        """The arrays as the kernels take them."""
+        k = self.n_labels
+        tables = np.zeros((0, k, k)) if self.pairwise is None else self.pairwise.reshape(-1, k, k)
+        return _core.Batch(
+            self.stack, self.edges, tables, self.is_shared, self.site_offsets, self.edge_offsets, given
+        )
 
     def check_labels(self, name: str, labels: ArrayLike, *, unknown: bool) -> Labels:
         """Integer labels, one a site; with ``unknown``, -1 stands for a label that is not known."""
@@ -332,10 +344,3 @@ class Potentials:
             hint = " or -1 where it is not known" if unknown else ""
             raise ValueError(f"{name} must be labels 0..{self.n_labels - 1}{hint}, but holds {bad}.")
         return np.ascontiguousarray(y, dtype=np.int32)
-
-
-def _sum_by_example(values: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-    example = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    rows = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
-    sums = [np.bincount(example, weights=row, minlength=offsets.size - 1) for row in rows]
-    return np.array(sums, dtype=np.float64).reshape(*values.shape[:-1], offsets.size - 1)

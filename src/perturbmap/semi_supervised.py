@@ -9,7 +9,7 @@ from perturbmap.calibration import Calibration
 from perturbmap.inference import marginals
 from perturbmap.objectives.base import Targets
 from perturbmap.potentials import Floats
-from perturbmap.solvers.double_sgd import Problem
+from perturbmap.solvers.base import Problem
 from perturbmap.task_losses.base import one_hot, sums_by_example
 
 
@@ -31,7 +31,14 @@ def complete(
     if hard:
         guess = one_hot(problem.structure.argmax(f, given), problem.n_labels)
     else:
-        guess = marginals(problem.structure, f, given=given, n_perturbations=n_perturbations, rng=problem.seed).mean
+        guess = marginals(
+            problem.structure,
+            f,
+            method=problem.objective.marginal_method,
+            given=given,
+            n_perturbations=n_perturbations,
+            rng=problem.seed,
+        ).mean
         if calibration is not None:
             guess = calibration(guess)
         guess = _without_tilt(guess, problem, annotations)

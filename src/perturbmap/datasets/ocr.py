@@ -6,11 +6,19 @@ were collected by Rob Kassel at the MIT Spoken Language Systems Group.
 
 from __future__ import annotations
 
+import gzip
+import os
 from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+N_FOLDS = 10
+#: "small": train on one fold, test on the nine others; "large": train on nine, test on one.
+PROTOCOLS = ("small", "large")
+_ROWS, _COLUMNS = 16, 8
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 class OCR(NamedTuple):
@@ -25,12 +33,70 @@ class OCR(NamedTuple):
     y: list[NDArray[np.str_]]
     folds: NDArray[np.int64]
 
+    def split(self, protocol: str, fold: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Positions of training and test words.
 
-def load_ocr() -> OCR:
-    """The words, from the file in the package."""
+        "small" trains on the fold and tests on the nine others, "large" the other way round. Inside a fold, words are
+        sorted: shuffle before you split further.
+        """
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, but is {protocol!r}.")
+        if fold not in range(N_FOLDS):
+            raise ValueError(f"fold must be an integer from 0 to {N_FOLDS - 1}, but is {fold!r}.")
+        inside, outside = np.flatnonzero(self.folds == fold), np.flatnonzero(self.folds != fold)
+        return (inside, outside) if protocol == "small" else (outside, inside)
+
+    def picture(self, word: int) -> NDArray[np.uint8]:
+        """A word as an image, dark ink on white: ``(16, 9 * n_letters - 1)`` grey values, a gap between letters."""
+        if word not in range(-len(self.X), len(self.X)):
+            raise ValueError(f"word must be a position in X, 0 to {len(self.X) - 1}, but is {word!r}.")
+        letters = self.X[word].reshape(-1, _ROWS, _COLUMNS)
+        padded = np.pad(letters, ((0, 0), (0, 0), (0, 1)))
+        ink = np.concatenate(list(padded), axis=1)[:, :-1]
+        return (255 * (1 - ink)).astype(np.uint8)
+
+
+def load_ocr(path: str | os.PathLike[str] | None = None) -> OCR:
+    """The words, from the file in the package or from the original ``letter.data`` (or ``letter.data.gz``)."""
+    if path is not None:
+        return _read_letter_data(path)
     with files("perturbmap.datasets").joinpath("ocr_letters.npz").open("rb") as raw, np.load(raw) as file:
         pixels = np.unpackbits(file["pixels"], axis=1).astype(np.float64)
-        letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))[file["labels"]]
+        letters = np.array(list(_ALPHABET))[file["labels"]]
         ends = np.cumsum(file["word_lengths"].astype(np.int64))[:-1]
         folds = file["folds"].astype(np.int64)
     return OCR(np.split(pixels, ends), np.split(letters, ends), folds)
+
+
+def _read_letter_data(path: str | os.PathLike[str]) -> OCR:
+    """One letter a line: id, letter, id of the next (-1 at the end of a word), word, position, fold, pixels."""
+    with open(path, "rb") as start:
+        is_packed = start.read(2) == b"\x1f\x8b"
+    X: list[NDArray[np.float64]] = []
+    y: list[NDArray[np.str_]] = []
+    folds: list[int] = []
+    pixels: list[NDArray[np.float64]] = []
+    letters: list[str] = []
+    n = 0
+    try:
+        with gzip.open(path, "rt") if is_packed else open(path) as file:
+            for line in file:
+                n += 1
+                fields = line.rstrip("\n").rstrip("\t").split("\t")
+                if len(fields) != 6 + _ROWS * _COLUMNS or fields[1] not in set(_ALPHABET):
+                    raise ValueError(f"it has {len(fields)} fields")
+                letters.append(fields[1])
+                pixels.append(np.array(fields[6:], dtype=np.float64))
+                if int(fields[2]) < 0:
+                    X.append(np.array(pixels))
+                    y.append(np.array(letters))
+                    folds.append(int(fields[5]))
+                    pixels, letters = [], []
+    except (ValueError, UnicodeDecodeError, EOFError, OSError) as error:
+        raise ValueError(
+            f"{path} is not the letter.data of the OCR data set: line {n} must have an id, a letter, the next id, "
+            f"a word, a position, a fold and {_ROWS * _COLUMNS} pixels, separated by tabs ({error})."
+        ) from None
+    if letters or not X:
+        raise ValueError(f"{path} is not a whole letter.data: it ends inside a word, after line {n}.")
+    return OCR(X, y, np.array(folds, dtype=np.int64))

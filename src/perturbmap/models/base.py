@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from perturbmap.examples import Dataset
@@ -28,6 +29,15 @@ class Model(BaseEstimator):
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
         """The gradient with respect to w of ``sum(moments * potentials)``."""
 
-    def project(self, w: Floats, batch: Dataset, n_labels: int) -> Floats:
-        """The nearest weights for which f can be maximised; w itself unless the model says otherwise."""
+    def nonnegative(self, data: Dataset, n_labels: int) -> slice:
+        """Which weights must not be negative, so that f can be maximised; none unless the model says otherwise."""
+        return slice(0, 0)
+
+    def project(self, w: Floats, data: Dataset, n_labels: int) -> Floats:
+        """The nearest weights that obey `nonnegative`."""
+        signed = self.nonnegative(data, n_labels)
+        if signed.start == signed.stop:
+            return w
+        w = w.copy()
+        w[signed] = np.maximum(0.0, w[signed])
         return w

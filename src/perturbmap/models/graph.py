@@ -15,8 +15,8 @@ from perturbmap.potentials import Floats, Moments, Potentials
 class GraphModel(Model):
     """``f(y) = sum_d (2 y_d - 1) (w_U . x_d + b) - sum_e w_P . x_e [y_i != y_j]``, ``w_P >= 0``, ``x_e >= 0``.
 
-    The signs keep f supermodular; `project` sets negative weights of edges to zero, after every step and in plain
-    sight. Without edge features, every edge has the single feature 1.
+    The signs keep f supermodular; solvers obey them in plain sight (`nonnegative`).
+    Without edge features, every edge has the single feature 1.
     """
 
     def n_weights(self, data: Dataset, n_labels: int) -> int:
@@ -56,10 +56,10 @@ class GraphModel(Model):
         edges = -_edge_features(batch).pullback(disagreement)
         return np.concatenate([batch.features.pullback(unary), [unary.sum()], edges])
 
-    def project(self, w: Floats, batch: Dataset, n_labels: int) -> Floats:
-        """Negative edge weights become zero."""
-        n = batch.n_features + 1
-        return np.concatenate([w[:n], np.maximum(0, w[n:])])
+    def nonnegative(self, data: Dataset, n_labels: int) -> slice:
+        """w_P."""
+        first = data.n_features + 1
+        return slice(first, first + _edge_features(data).n_columns)
 
 
 def _edge_features(batch: Dataset) -> Rows:

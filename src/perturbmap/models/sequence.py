@@ -28,8 +28,11 @@ class SequenceModel(Model):
     """
 
     def _unpack(self, w: Floats, n_features: int, k: int) -> _Weights:
-        unary, bias, transition, first, last = np.split(w, np.cumsum([n_features * k, k, k * k, k]))
-        return _Weights(unary.reshape(n_features, k), bias, transition.reshape(k, k), first, last)
+        bias, pairs = n_features * k, n_features * k + k
+        first, last = pairs + k * k, pairs + k * k + k
+        return _Weights(
+            w[:bias].reshape(n_features, k), w[bias:pairs], w[pairs:first].reshape(k, k), w[first:last], w[last:]
+        )
 
     def n_weights(self, data: Dataset, n_labels: int) -> int:
         """U, b, T, first and last."""

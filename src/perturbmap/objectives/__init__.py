@@ -1,7 +1,19 @@
 """Objectives: what learning maximises, in potential space."""
 
-from perturbmap.objectives.base import Objective, Targets
+from perturbmap.objectives.base import ExactObjective, Objective, Targets
+from perturbmap.objectives.exact_log_likelihood import ExactLogLikelihood
+from perturbmap.objectives.exact_marginal_log_likelihood import ExactMarginalLogLikelihood
 from perturbmap.objectives.log_likelihood import LogLikelihood
 from perturbmap.objectives.marginal_log_likelihood import MarginalLogLikelihood
+from perturbmap.objectives.structured_hinge import StructuredHinge
 
-__all__ = ["LogLikelihood", "MarginalLogLikelihood", "Objective", "Targets"]
+__all__ = [
+    "ExactLogLikelihood",
+    "ExactMarginalLogLikelihood",
+    "ExactObjective",
+    "LogLikelihood",
+    "MarginalLogLikelihood",
+    "Objective",
+    "StructuredHinge",
+    "Targets",
+]

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from perturbmap.inference import EXACT, PINNED, MarginalMethod
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import ExactStructure, Structure
 from perturbmap.task_losses.base import TaskLoss
 
 
@@ -35,6 +36,10 @@ class Objective(BaseEstimator):
 
     #: Whether it can learn from probabilities of labels, not only from labels.
     takes_soft_labels: bool
+    #: Whether its value is estimated under a draw of noise.
+    is_perturbed: bool = True
+    #: The marginals that it learns.
+    marginal_method: MarginalMethod = PINNED
 
     @property
     @abstractmethod
@@ -45,8 +50,37 @@ class Objective(BaseEstimator):
     def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """``c`` of `Targets`."""
 
+    def check(self, structure: Structure) -> None:
+        """Raises an error where the structure cannot do what the objective asks of it."""
+
     @abstractmethod
     def value_and_grad(
-        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats
+        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
-        """Its estimate under one draw of the noise, an example; and the gradient of their weighted sum."""
+        """Its estimate under one draw of the noise, an example; and the gradient of their weighted sum.
+
+        ``noise`` is None where nothing is perturbed.
+        """
+
+
+class ExactObjective(Objective):
+    """An objective that sums over all labellings, where the structure can."""
+
+    is_perturbed = False
+    marginal_method = EXACT
+    #: What to use where it cannot.
+    instead: str
+
+    def check(self, structure: Structure) -> None:
+        """Raises TypeError for a structure that can only be maximised over."""
+        if not isinstance(structure, ExactStructure):
+            raise TypeError(
+                f"{type(self).__name__} sums over all labellings, which is possible for Chain, Tree and BruteForce, "
+                f"but not for {type(structure).__name__}: use {self.instead}, which needs only the best labelling."
+            )
+
+
+def difference(up: Moments, down: Moments) -> Moments:
+    """``up - down``."""
+    pairwise = None if up.pairwise is None or down.pairwise is None else up.pairwise - down.pairwise
+    return Moments(up.unary - down.unary, pairwise)

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.objectives.base import Objective, Targets
+from perturbmap.objectives.base import Objective, Targets, difference
 from perturbmap.perturbation import perturb
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import Structure
@@ -34,9 +34,10 @@ class LogLikelihood(Objective):
         return q
 
     def value_and_grad(
-        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats
+        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
         """See `Objective.value_and_grad`: ``Psi(y) - Psi(y_A)``."""
+        assert noise is not None
         perturbed = perturb(f, noise)
         free, best = structure.maximise(perturbed)
         y = targets.labels
@@ -44,6 +45,5 @@ class LogLikelihood(Objective):
             y, known = structure.maximise(perturbed, given=y)
         else:
             known = perturbed.score(y)
-        up, down = f.indicators(y, targets.weights), f.indicators(free, targets.weights)
-        pairwise = None if up.pairwise is None or down.pairwise is None else up.pairwise - down.pairwise
-        return known - best, Moments(up.unary - down.unary, pairwise)
+        gradient = difference(f.indicators(y, targets.weights), f.indicators(free, targets.weights))
+        return known - best, gradient

@@ -48,9 +48,10 @@ class MarginalLogLikelihood(Objective):
         return self.task_loss.label_weights(q, sizes, offsets)
 
     def value_and_grad(
-        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats
+        self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
         """See `Objective.value_and_grad`."""
+        assert noise is not None
         c = targets.label_weights
         given = self._given(f, targets)
         if given is not None:
@@ -60,7 +61,7 @@ class MarginalLogLikelihood(Objective):
         perturbed = perturb(f, noise)
         if self.integrate_noise:
             pinned = structure.pinned(perturbed, given=given)
-            log_p, p = _log_softmax(pinned.values - noise)
+            log_p, p = log_softmax(pinned.values - noise)
             weights = weighted - total * p
         else:
             # The Gumbel reduction: pins of weight zero, and those that y_A satisfies, are not solved.
@@ -68,9 +69,7 @@ class MarginalLogLikelihood(Objective):
             best = np.take_along_axis(pinned.values, pinned.free[:, None].astype(np.intp), axis=1)
             log_p = pinned.values - best
             weights = weighted - total * (np.arange(f.n_labels) == pinned.free[:, None])
-        # Where c is zero, log p may be -inf (an impossible pin) or NaN (one that was not asked for).
-        terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
-        return sums_by_example(terms, f.site_offsets), pinned.moments(weights)
+        return weighted_log_likelihoods(c, log_p, f), pinned.moments(weights)
 
     def _given(self, f: Potentials, targets: Targets) -> Labels | None:
         """The known labels of partly labelled examples, where the objective is conditional on them."""
@@ -80,7 +79,16 @@ class MarginalLogLikelihood(Objective):
         return np.where(is_partial, targets.labels, np.int32(-1)).astype(np.int32)
 
 
-def _log_softmax(values: Floats) -> tuple[Floats, Floats]:
+def weighted_log_likelihoods(c: Floats, log_p: Floats, f: Potentials) -> Floats:
+    """``sum_d sum_k c[d, k] log_p[d, k]`` of each example.
+
+    Where c is zero, log p may be -inf (an impossible pin) or NaN (one that was not asked for).
+    """
+    terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
+    return sums_by_example(terms, f.site_offsets)
+
+
+def log_softmax(values: Floats) -> tuple[Floats, Floats]:
     """Log softmax over labels, and softmax."""
     shifted = values - values.max(axis=1, keepdims=True)
     p = np.exp(shifted)

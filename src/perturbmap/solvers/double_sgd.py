@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
-from perturbmap.examples import Dataset
-from perturbmap.models.base import Model
-from perturbmap.objectives.base import Objective, Targets
-from perturbmap.perturbation import gumbel_noise
+from perturbmap.objectives.base import Objective
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, PolynomialAveraging
-from perturbmap.structures.base import Structure
+from perturbmap.solvers.base import Problem, Solver, State
+
+#: Reports that a fit makes to its callback, and looks that it takes at validation data.
+N_REPORTS = 20
 
 
 @lru_cache(maxsize=4)
@@ -25,57 +23,8 @@ def _shuffle(seed: int, number: int, n: int) -> NDArray[np.intp]:
     return np.random.default_rng([seed, number]).permutation(n)
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """``maximise sum_n weights[n] objective_n(w) / N - l2/2 ||w||^2`` over the N examples of ``data``."""
-
-    data: Dataset
-    targets: Targets
-    n_labels: int
-    model: Model
-    structure: Structure
-    objective: Objective
-    l2: float
-    seed: int
-
-    def batch(self, indices: NDArray[np.intp]) -> tuple[Dataset, Targets]:
-        """Some of the examples."""
-        sites, t = self.data.sites_of(indices), self.targets
-        part = Targets(t.labels[sites], t.label_weights[sites], t.is_complete[indices], t.weights[indices])
-        return self.data.take(indices), part
-
-    def value_and_grad(self, w: Floats, indices: NDArray[np.intp], draw: int) -> tuple[float, Floats]:
-        """The mean over some examples, under one draw of each one's noise; without the penalty."""
-        batch, targets = self.batch(indices)
-        f = self.model.potentials(w, batch, self.n_labels)
-        noise = gumbel_noise(f, self.seed, first_draw=draw, n_threads=self.structure.n_threads)[0]
-        values, moments = self.objective.value_and_grad(f, targets, self.structure, noise)
-        gradient = self.model.pullback(batch, self.n_labels, moments)
-        return float(targets.weights @ values) / len(indices), gradient / len(indices)
-
-    def objective_at(self, w: Floats, n_draws: int = 4, max_examples: int = 500) -> float:
-        """The objective itself, on a fixed set of perturbations, so that two iterates can be compared.
-
-        The draws are counted down from 2**32, where no step gets; of more examples than ``max_examples``, evenly
-        spaced ones stand for all.
-        """
-        n = len(self.data)
-        some = np.unique(np.linspace(0, n - 1, min(n, max_examples)).astype(np.intp))
-        total = sum(self.value_and_grad(w, some, 2**32 - 1 - draw)[0] for draw in range(n_draws))
-        return total / n_draws - 0.5 * self.l2 * float(w @ w)
-
-
-@dataclass(eq=False)
-class SGDState:
-    """All that a run needs to go on as if it had never stopped."""
-
-    w: Floats
-    average: Floats
-    iteration: int = 0
-
-
 @final
-class DoubleSGD(BaseEstimator):
+class DoubleSGD(Solver[State]):
     """``w <- project(w + step * (gradient - l2 w))`` with ``step = 1 / (l2 (h + offset))``.
 
     n_passes : passes over the data
@@ -103,8 +52,12 @@ class DoubleSGD(BaseEstimator):
         """Steps in all."""
         return max(1, int(np.ceil(self.n_passes * n_examples / min(self.batch_size, n_examples))))
 
-    def check(self) -> None:
-        """Raises ValueError where a parameter makes no sense."""
+    def is_due(self, state: State, n_examples: int) -> bool:
+        """After every twentieth of all steps."""
+        return state.iteration % max(1, self.n_iter(n_examples) // N_REPORTS) == 0
+
+    def check(self, objective: Objective) -> None:
+        """See `Solver.check`; any objective will do."""
         if not 0 < self.n_passes < np.inf:
             raise ValueError(f"n_passes must be positive and finite, but is {self.n_passes}.")
         if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
@@ -112,15 +65,27 @@ class DoubleSGD(BaseEstimator):
         if self.first_step is not None and not self.first_step > 0:
             raise ValueError(f"first_step must be positive, but is {self.first_step}.")
 
+    def start(self, problem: Problem, w: Floats | None = None) -> State:
+        """See `Solver.start`; zeros by default."""
+        w = np.zeros(problem.n_weights) if w is None else w
+        return State(w.copy(), w.copy())
+
+    def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> State:
+        """See `Solver.restore`."""
+        return State(arrays["w"], arrays["average"], iteration)
+
+    def progress(self, problem: Problem, state: State) -> dict[str, float]:
+        """The objective, on a fixed set of perturbations."""
+        return {"objective": problem.objective_at(state.average)}
+
     def run(
         self,
         problem: Problem,
-        state: SGDState,
-        on_step: Callable[[SGDState], bool] | None = None,
+        state: State,
+        on_step: Callable[[State], bool] | None = None,
         n_iter: int | None = None,
-    ) -> SGDState:
-        """Goes on from ``state`` to step ``n_iter``; ``on_step`` may stop it by returning True."""
-        self.check()
+    ) -> State:
+        """See `Solver.run`."""
         averaging = PolynomialAveraging() if self.averaging is None else self.averaging
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter

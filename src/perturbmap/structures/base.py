@@ -34,6 +34,23 @@ class Pinned(Protocol):
         ...
 
 
+class PinnedSums(Protocol):
+    """All pinned sums ``log sum { exp f(y) : y_d = k }`` of a batch: `Pinned` with log-sum-exp for max.
+
+    ``values`` is ``-inf`` where a pin contradicts the given labels or the structure. Its softmax over the labels
+    of a site is the site's marginal.
+    """
+
+    @property
+    def values(self) -> Floats:
+        """Shape ``(..., n_sites, n_labels)``."""
+        ...
+
+    def moments(self, weights: ArrayLike) -> Moments:
+        """``sum_{d,k} weights[d, k] * marginals given y_d = k``, the gradient of ``sum(weights * values)``."""
+        ...
+
+
 class InfeasibleError(ValueError):
     """No labelling has the given labels."""
 
@@ -73,8 +90,18 @@ class ExactStructure(Structure):
     """A structure over which ``exp f`` can also be summed."""
 
     @abstractmethod
-    def log_partition(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Floats, Moments]:
-        """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and its gradient, the marginals."""
+    def log_partition(
+        self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
+    ) -> tuple[Floats, Moments]:
+        """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and the marginals.
+
+        With ``weights``, one an example, the marginals of each are multiplied by its weight: they are the gradient of
+        the weighted sum of A.
+        """
+
+    @abstractmethod
+    def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
+        """The same sum over the labellings with ``y_d = k``, for all sites and labels."""
 
 
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
@@ -114,6 +141,16 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
             "contradicts the given labels or the structure."
         )
     return array
+
+
+def check_example_weights(f: Potentials, weights: ArrayLike) -> Floats:
+    """One finite weight an example."""
+    array = np.asarray(weights, dtype=np.float64)
+    if array.shape not in ((), (len(f),)) or not np.isfinite(array).all():
+        raise ValueError(
+            f"weights must be finite, one number or one an example, {len(f)}, but has shape {array.shape}."
+        )
+    return np.ascontiguousarray(np.broadcast_to(array, (len(f),)))
 
 
 def threads(n_threads: int | None) -> int:

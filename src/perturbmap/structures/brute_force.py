@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import ExactStructure, InfeasibleError, check_given
+from perturbmap.structures.base import (
+    ExactStructure,
+    InfeasibleError,
+    PinnedSums,
+    check_example_weights,
+    check_given,
+    check_weights,
+)
 
 
 @final
@@ -37,9 +44,11 @@ class BruteForce(ExactStructure):
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
-    def log_partition(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Floats, Moments]:
+    def log_partition(
+        self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
+    ) -> tuple[Floats, Moments]:
         """See `ExactStructure.log_partition`."""
-        copies = f.stack
+        copies, each = f.stack, check_example_weights(f, weights)
         values = np.empty((len(copies), len(f)))
         unary = np.zeros(copies.shape)
         pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)
@@ -47,14 +56,13 @@ class BruteForce(ExactStructure):
             top = scores.max()
             p = np.exp(scores - top)
             values[copy, n] = top + np.log(p.sum())
-            p /= p.sum()
-            for k in range(f.n_labels):
-                unary[copy, sites, k] = p @ (y == k)
-            first = int(f.edge_offsets[n])
-            for e, (i, j) in enumerate(f[n].edges.tolist()):
-                if pairwise is not None:
-                    np.add.at(pairwise if f.is_shared else pairwise[first + e], (y[:, i], y[:, j]), p)
+            p *= each[n] / p.sum()
+            _add_indicators(f, n, y, p, unary[copy, sites], pairwise)
         return values.reshape(*f.unary.shape[:-2], len(f)), Moments(unary.reshape(f.unary.shape), pairwise)
+
+    def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
+        """See `ExactStructure.pinned_sums`."""
+        return _ListedSums(f, list(self._examples(f, given)))
 
     def _examples(self, f: Potentials, given: ArrayLike | None) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
         """(copy, example, its sites, all labellings, their scores)."""
@@ -88,3 +96,40 @@ class BruteForce(ExactStructure):
             if not len(y):
                 raise InfeasibleError(f"allowed and given leave no labelling of example {n}.")
         return y
+
+
+class _ListedSums:
+    """All pinned sums of a batch, with all its labellings at hand."""
+
+    def __init__(self, f: Potentials, examples: list[tuple[int, int, slice, Labels, Floats]]) -> None:
+        self._f, self._examples = f, examples
+        values = np.full(f.stack.shape, -np.inf)
+        for copy, _, sites, y, scores in examples:
+            for d in range(y.shape[1]):
+                for k in np.unique(y[:, d]):
+                    values[copy, sites.start + d, k] = np.logaddexp.reduce(scores[y[:, d] == k])
+        self.values = values.reshape(f.unary.shape)
+
+    def moments(self, weights: ArrayLike) -> Moments:
+        """See `PinnedSums.moments`."""
+        f = self._f
+        w = check_weights(f, weights, self.values).reshape(f.stack.shape)
+        values = self.values.reshape(w.shape)
+        unary = np.zeros(w.shape)
+        pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)
+        for copy, n, sites, y, scores in self._examples:
+            each = np.arange(y.shape[1])
+            given_pin = np.exp(scores[:, None] - values[copy, sites][each, y])  # of each labelling, for its own pins
+            p = (w[copy, sites][each, y] * given_pin).sum(axis=1)
+            _add_indicators(f, n, y, p, unary[copy, sites], pairwise)
+        return Moments(unary.reshape(f.unary.shape), pairwise)
+
+
+def _add_indicators(f: Potentials, n: int, y: Labels, p: Floats, unary: Floats, pairwise: Floats | None) -> None:
+    """Adds the indicators of labellings ``y`` of example n, weighted by ``p``."""
+    for k in range(f.n_labels):
+        unary[:, k] += p @ (y == k)
+    if pairwise is not None:
+        first = int(f.edge_offsets[n])
+        for e, (i, j) in enumerate(f[n].edges.tolist()):
+            np.add.at(pairwise if f.is_shared else pairwise[first + e], (y[:, i], y[:, j]), p)

@@ -31,13 +31,6 @@ class Kernels:
     moments: Any
 
 
-def to_core(f: Potentials, given: Labels | None) -> _core.Batch:
-    """The arrays of ``f`` as the kernels take them."""
-    k = f.n_labels
-    tables = np.zeros((0, k, k)) if f.pairwise is None else f.pairwise.reshape(-1, k, k)
-    return _core.Batch(f.stack, f.edges, tables, f.is_shared, f.site_offsets, f.edge_offsets, given)
-
-
 def empty_moments(f: Potentials) -> tuple[Floats, Floats]:
     """Zeros for a kernel to add moments to; a shared table gets one for every block of examples."""
     k = f.n_labels
@@ -65,7 +58,7 @@ class CompiledStructure(Structure):
         problem = self.check(f, known).merged
         labels = np.empty(f.stack.shape[:-1], dtype=np.int32)
         values = np.empty((len(labels), len(f)))
-        self.kernels.maximise(to_core(problem, known), labels, values, threads(self.n_threads))
+        self.kernels.maximise(problem.to_core(known), labels, values, threads(self.n_threads))
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
@@ -77,7 +70,7 @@ class CompiledStructure(Structure):
     def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
         """See `Structure.pinned_values`; keeps no maximisers."""
         known = check_given(f, given)
-        free, values, _ = self.pin(f, to_core(self.check(f, known).merged, known), None, keep=False)
+        free, values, _ = self.pin(f, self.check(f, known).merged.to_core(known), None, keep=False)
         return free, values
 
     def pin(self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool) -> tuple[Labels, Floats, Any]:
@@ -103,7 +96,7 @@ class CompiledPinned:
         given: Labels | None,
     ) -> None:
         self._structure, self._f, self._problem = structure, f, problem
-        self._batch = to_core(problem.merged, given)
+        self._batch = problem.merged.to_core(given)
         self.free, self.values, self._maximisers = structure.pin(f, self._batch, pins, keep=True)
 
     def moments(self, weights: ArrayLike) -> Moments:

@@ -10,13 +10,19 @@ from numpy.typing import ArrayLike
 
 from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import ExactStructure, check_given, threads
+from perturbmap.structures.base import (
+    ExactStructure,
+    PinnedSums,
+    check_example_weights,
+    check_given,
+    check_weights,
+    threads,
+)
 from perturbmap.structures.compiled import (
     CompiledStructure,
     Kernels,
     empty_moments,
     finish_moments,
-    to_core,
 )
 from perturbmap.structures.parallel_edges import ParallelEdges
 
@@ -24,15 +30,42 @@ from perturbmap.structures.parallel_edges import ParallelEdges
 class _Forest(CompiledStructure, ExactStructure):
     kernels: ClassVar[Kernels] = Kernels(_core.tree_maximise, _core.tree_pin, _core.tree_moments)
 
-    def log_partition(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Floats, Moments]:
+    def log_partition(
+        self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
+    ) -> tuple[Floats, Moments]:
         """See `ExactStructure.log_partition`; exact."""
         known = check_given(f, given)
         problem = self.check(f, known)
         unary, tables = empty_moments(problem.merged)
         values = np.empty((len(unary), len(f)))
-        _core.tree_sum(to_core(problem.merged, known), values, unary, tables, threads(self.n_threads))
+        each = check_example_weights(f, weights)
+        _core.tree_sum(problem.merged.to_core(known), each, values, unary, tables, threads(self.n_threads))
         moments = problem.spread(finish_moments(problem.merged, unary, tables))
         return values.reshape(*f.unary.shape[:-2], len(f)), moments
+
+    def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
+        """See `ExactStructure.pinned_sums`; exact, and all pins from about the work of one sum."""
+        known = check_given(f, given)
+        return _ForestSums(f, self.check(f, known), known, threads(self.n_threads))
+
+
+class _ForestSums:
+    """All pinned sums of a batch. Nothing is kept between values and moments: the sweeps cost less than memory."""
+
+    def __init__(self, f: Potentials, problem: ParallelEdges, given: Labels | None, n_threads: int) -> None:
+        self._f, self._problem, self._n_threads = f, problem, n_threads
+        self._batch = problem.merged.to_core(given)
+        values = np.empty(f.stack.shape)
+        _core.tree_pinned_sums(self._batch, values, n_threads)
+        self.values = values.reshape(f.unary.shape)
+
+    def moments(self, weights: ArrayLike) -> Moments:
+        """See `PinnedSums.moments`."""
+        merged = self._problem.merged
+        w = check_weights(self._f, weights, self.values).reshape(merged.stack.shape)
+        unary, tables = empty_moments(merged)
+        _core.tree_pinned_sums_moments(self._batch, w, unary, tables, self._n_threads)
+        return self._problem.spread(finish_moments(merged, unary, tables))
 
 
 @final

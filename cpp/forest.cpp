@@ -1,0 +1,135 @@
+#include "forest.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace perturbmap {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+void transpose(std::size_t k, const double* table, double* out) {
+    for (std::size_t i = 0; i < k; ++i)
+        for (std::size_t j = 0; j < k; ++j) out[j * k + i] = table[i * k + j];
+}
+
+double normalise(std::size_t k, double* message) {
+    const double top = *std::max_element(message, message + k);
+    for (std::size_t i = 0; i < k; ++i) message[i] -= top;
+    return top;
+}
+
+bool Forest::set(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
+                 std::size_t n_labels, Tables tables, const std::int32_t* given) {
+    k_ = n_labels;
+    tables_ = tables;
+    given_ = given;
+    if (!set_chain(n_sites, first_site, edges, n_edges) && !set_forest(n_sites, first_site, edges, n_edges)) return false;
+    if (tables_.stride == 0 && tables_.data && shared_table_ != tables_.data) {
+        shared_transposed_.resize(k_ * k_);
+        transpose(k_, tables_.data, shared_transposed_.data());
+        shared_table_ = tables_.data;
+    }
+    return true;
+}
+
+bool Forest::set_chain(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges) {
+    if (n_edges + 1 != n_sites) return false;
+    for (std::size_t h = 0; h < 2 * n_edges; ++h)
+        if (edges[h] != first_site + static_cast<std::int32_t>((h + 1) / 2)) return false;
+    chains_.resize(256);
+    auto& order = chains_[n_sites < chains_.size() ? n_sites : 0];
+    if (!order || order->size() != n_sites) {
+        std::vector<TreeSite> sites;
+        sites.reserve(n_sites);
+        for (std::int32_t p = 0, n = static_cast<std::int32_t>(n_sites); p < n; ++p)
+            sites.push_back({p, p - 1, p - 1, false, p + 1, std::min(p + 2, n)});
+        order = std::make_shared<const std::vector<TreeSite>>(std::move(sites));
+    }
+    order_ = order;
+    roots_.assign(1, 0);
+    return true;
+}
+
+bool Forest::set_forest(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges) {
+    if (n_edges >= std::max<std::size_t>(1, n_sites)) return false;
+    adjacency_first_.assign(n_sites + 1, 0);
+    adjacency_.resize(2 * n_edges);  // edge number * 2 + (1 if the neighbour is the edge's first site)
+    for (std::size_t h = 0; h < 2 * n_edges; ++h) ++adjacency_first_[static_cast<std::size_t>(edges[h] - first_site) + 1];
+    for (std::size_t i = 0; i < n_sites; ++i) adjacency_first_[i + 1] += adjacency_first_[i];
+    position_.assign(adjacency_first_.begin(), adjacency_first_.end() - 1);
+    for (std::size_t e = 0; e < n_edges; ++e)
+        for (std::size_t side = 0; side < 2; ++side)
+            adjacency_[position_[edges[2 * e + side] - first_site]++] = static_cast<std::int32_t>(2 * e + side);
+
+    std::vector<TreeSite> order;
+    order.reserve(n_sites);
+    roots_.clear();
+    position_.assign(n_sites, -1);
+    for (std::size_t root = 0; root < n_sites; ++root) {
+        if (position_[root] >= 0) continue;
+        roots_.push_back(order.size());
+        position_[root] = static_cast<std::int32_t>(order.size());
+        order.push_back({static_cast<std::int32_t>(root), -1, -1, false, 0, 0});
+        for (std::size_t p = order.size() - 1; p < order.size(); ++p) {
+            const std::int32_t site = order[p].site;
+            order[p].first_child = static_cast<std::int32_t>(order.size());
+            for (std::int32_t h = adjacency_first_[site]; h < adjacency_first_[site + 1]; ++h) {
+                const std::int32_t edge = adjacency_[h] / 2, side = adjacency_[h] % 2;
+                if (edge == order[p].edge) continue;
+                const std::int32_t other = edges[2 * edge + 1 - side] - first_site;
+                if (position_[other] >= 0) return false;
+                position_[other] = static_cast<std::int32_t>(order.size());
+                order.push_back({other, static_cast<std::int32_t>(p), edge, side == 1, 0, 0});
+            }
+            order[p].end_child = static_cast<std::int32_t>(order.size());
+        }
+    }
+    // A new one each time: pins of the forest before may still hold theirs.
+    order_ = std::make_shared<const std::vector<TreeSite>>(std::move(order));
+    return true;
+}
+
+const double* Forest::table(const TreeSite& site, bool parent_is_row) {
+    const double* stored = tables_[static_cast<std::size_t>(site.edge)];
+    if (parent_is_row != site.parent_is_second) return stored;
+    if (tables_.stride == 0) return shared_transposed_.data();
+    transposed_.resize(k_ * k_);
+    transpose(k_, stored, transposed_.data());
+    return transposed_.data();
+}
+
+void Forest::load(const double* unary, std::vector<double>& out) const {
+    out.resize(n_sites() * k_);
+    for (std::size_t p = 0; p < n_sites(); ++p) {
+        const std::size_t site = static_cast<std::size_t>((*this)[p].site);
+        double* u = out.data() + p * k_;
+        std::copy(unary + site * k_, unary + (site + 1) * k_, u);
+        if (const std::int32_t label = given(p); label >= 0)
+            for (std::size_t k = 0; k < k_; ++k)
+                if (static_cast<std::int32_t>(k) != label) u[k] = -infinity;
+    }
+}
+
+void Forest::outside_of_children(std::size_t parent, const std::vector<double>& unary, const std::vector<double>& down,
+                                 const std::vector<double>& message, std::vector<double>& outside) {
+    const std::size_t first = static_cast<std::size_t>((*this)[parent].first_child), n = n_children(parent);
+    if (n == 0) return;
+    double* out = outside.data() + first * k_;
+    for (std::size_t k = 0; k < k_; ++k) out[k] = unary[parent * k_ + k] + down[parent * k_ + k];
+    if (n == 1) return;
+    // Sums before and after each child, rather than a difference, which would lose small terms.
+    suffix_.assign(n * k_, 0.0);
+    for (std::size_t c = n - 1; c-- > 0;)
+        for (std::size_t k = 0; k < k_; ++k)
+            suffix_[c * k_ + k] = suffix_[(c + 1) * k_ + k] + message[(first + c + 1) * k_ + k];
+    for (std::size_t c = 1; c < n; ++c)
+        for (std::size_t k = 0; k < k_; ++k) out[c * k_ + k] = out[(c - 1) * k_ + k] + message[(first + c - 1) * k_ + k];
+    for (std::size_t i = 0; i < n * k_; ++i) out[i] += suffix_[i];
+}
+
+}  // namespace perturbmap

@@ -1,0 +1,418 @@
+"""Block-coordinate Frank-Wolfe for the structured SVM (Lacoste-Julien et al. 2013; Osokin et al. 2016).
+
+Primal.  minimise P(w) = l2/2 ||w||^2 + sum_n (weight_n / N) max_y [loss_n(y) + f_n(y) - f_n(y_n)]  over w in C, where
+         C asks some weights not to be negative.
+Dual.    maximise D(alpha) = -l2/2 ||w||^2 + b . alpha  over one probability distribution alpha_n over labellings an
+         example, where w = the projection of A alpha onto C and
+         A alpha = sum_n weight_n / (l2 N) sum_y alpha_n(y) (Psi_n(y_n) - Psi_n(y)),
+         b . alpha = sum_n (weight_n / N) sum_y alpha_n(y) loss_n(y).
+Step.    One example's alpha moves towards its loss-augmented maximiser at w, by an exact line search. C makes D along
+         the line a piecewise quadratic: the certificate stays honest, nothing is clipped afterwards.
+Gap.     P(w) - D(alpha) bounds how far either is from the optimum. It is a sum over examples of
+         (weight / N) (max_y g(y) - sum_y alpha(y) g(y)), g = f + loss: what each can still gain.
+Memory.  The weights, and for each example the labellings of weight in its alpha: sites x labellings small integers.
+         No matrix of examples x weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap import _core
+from perturbmap.examples import Dataset
+from perturbmap.objectives.base import Objective
+from perturbmap.objectives.structured_hinge import StructuredHinge
+from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.solvers.averaging import Averaging
+from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
+
+#: A cached labelling is good enough if it gains this part of what the example's last maximiser did,
+_CACHE_OF_LAST = 0.25
+#: and this part of the mean over examples (both as in Osokin et al. 2016).
+_CACHE_OF_MEAN = 0.01
+#: Labellings without weight that the cache keeps an example.
+_MAX_IDLE = 20
+#: Passes after which the certificate is computed even if no estimate of the gap asks for it.
+_PASSES_PER_CERTIFICATE = 10
+#: Draws of examples a pass between which the probabilities of gap sampling stand still.
+_DRAWS_PER_PASS = 10
+#: Examples of which the certificate holds the potentials at a time.
+_CHUNK = 512
+
+
+class Block:
+    """The dual variables of one example: labellings, ``(n, n_sites)``, and their probabilities alpha."""
+
+    __slots__ = ("alpha", "labels")
+
+    def __init__(self, labels: Labels, alpha: Floats) -> None:
+        self.labels, self.alpha = labels, alpha
+
+    def scores(self, g: Potentials) -> Floats:
+        """G of every labelling."""
+        values = np.empty((len(self.labels), 1))
+        _core.score(g.to_core(), self.labels, values)
+        return values[:, 0]
+
+    def find_or_add(self, y: Labels) -> int:
+        """The position of a labelling; a new one gets alpha 0."""
+        same = np.flatnonzero((self.labels == y).all(axis=1))
+        if same.size:
+            return int(same[0])
+        self.labels = np.concatenate([self.labels, y[None]])
+        self.alpha = np.append(self.alpha, 0.0)
+        return len(self.alpha) - 1
+
+    def forget(self, max_idle: int) -> None:
+        """Drops the oldest labellings without weight."""
+        idle = np.flatnonzero(self.alpha == 0)
+        if idle.size > max_idle:
+            dropped = idle[: idle.size - max_idle]
+            self.labels = np.delete(self.labels, dropped, axis=0)
+            self.alpha = np.delete(self.alpha, dropped)
+
+
+@dataclass(eq=False)
+class BCFWState(State):
+    """Alpha, what follows from it, and the last certificate."""
+
+    blocks: list[Block] = field(default_factory=list)
+    #: A alpha, of which w is the projection, and b . alpha.
+    a_alpha: Floats = field(default_factory=lambda: np.zeros(0))
+    b_alpha: float = 0.0
+    #: Each example's part of the gap, when it was last looked at.
+    gaps: Floats = field(default_factory=lambda: np.zeros(0))
+    #: The examples drawn, and how many of them are done.
+    queue: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    done: int = 0
+    oracle_calls: int = 0
+    primal: float = np.inf
+    certified_at: int = 0
+
+    def gap(self, l2: float) -> float:
+        """What the weights that were certified last may lie above the optimum."""
+        return self.primal - self.dual(l2)
+
+    def dual(self, l2: float) -> float:
+        """D(alpha), a lower bound on the optimum."""
+        return self.b_alpha - 0.5 * l2 * float(self.w @ self.w)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """See `State.arrays`: the labellings of all examples one after another."""
+        return {
+            **super().arrays(),
+            "labels": np.concatenate([b.labels.ravel() for b in self.blocks]),
+            "alpha": np.concatenate([b.alpha for b in self.blocks]),
+            "counts": np.array([len(b.alpha) for b in self.blocks]),
+            "a_alpha": self.a_alpha,
+            "gaps": self.gaps,
+            "queue": self.queue,
+            "numbers": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
+        }
+
+
+@final
+class BCFW(Solver[BCFWState]):
+    """Block-coordinate Frank-Wolfe, for `StructuredHinge`.
+
+    tolerance : stops when ``primal - dual <= tolerance * primal``
+    n_passes : passes over the examples at most
+    gap_sampling : examples are drawn by their part of the gap, not all in turn
+    pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them
+    cache : earlier maximisers of an example are tried before its next is searched for; for dear maximisations
+    averaging : of the iterates, for instance ``PolynomialAveraging(1)``; the certificate is then that of the average
+
+    `history_` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
+    certificates among them).
+    """
+
+    knows_progress = True
+
+    def __init__(
+        self,
+        tolerance: float = 1e-2,
+        n_passes: float = 1000,
+        *,
+        gap_sampling: bool = True,
+        pairwise_steps: bool = True,
+        cache: bool = False,
+        averaging: Averaging | None = None,
+    ) -> None:
+        self.tolerance = tolerance
+        self.n_passes = n_passes
+        self.gap_sampling = gap_sampling
+        self.pairwise_steps = pairwise_steps
+        self.cache = cache
+        self.averaging = averaging
+
+    def check(self, objective: Objective) -> None:
+        """See `Solver.check`."""
+        if not 0 < self.tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, but is {self.tolerance}.")
+        if not 0 < self.n_passes < np.inf:
+            raise ValueError(f"n_passes must be positive and finite, but is {self.n_passes}.")
+        if not isinstance(objective, StructuredHinge):
+            raise ValueError(
+                f"BCFW solves the dual of StructuredHinge(); leave solver out for {type(objective).__name__}."
+            )
+
+    def n_iter(self, n_examples: int) -> int:
+        """At most; a step is one example."""
+        return max(1, int(np.ceil(self.n_passes * n_examples)))
+
+    def is_due(self, state: BCFWState, n_examples: int) -> bool:
+        """With every certificate."""
+        return state.certified_at == state.iteration
+
+    def start(self, problem: Problem, w: Floats | None = None) -> BCFWState:
+        """See `Solver.start`; alpha is the truth and w zero, wherever one would like to begin."""
+        targets, offsets = problem.targets, problem.data.site_offsets
+        if (targets.labels < 0).any():
+            raise ValueError(
+                "BCFW needs examples of which every label is known; y has none, or only some of each. Label one "
+                "example fully, or use solver=DoubleSGD()."
+            )
+        truth = np.split(targets.labels, offsets[1:-1])
+        zeros = np.zeros(problem.n_weights)
+        return BCFWState(
+            zeros,
+            zeros,
+            blocks=[Block(y[None], np.ones(1)) for y in truth],
+            a_alpha=zeros.copy(),
+            gaps=np.full(len(truth), np.inf),
+        )
+
+    def warm(self, problem: Problem, state: BCFWState) -> BCFWState:
+        """See `Solver.warm`: the same alpha, of which another l2 makes other weights."""
+        blocks = [Block(block.labels, block.alpha) for block in state.blocks]
+        begun = BCFWState(state.w, state.average, blocks=blocks, gaps=np.zeros(len(blocks)))
+        _apply(problem, begun)
+        begun.average = begun.w
+        self._certify(problem, begun)
+        return begun
+
+    def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> BCFWState:
+        """See `Solver.restore`."""
+        counts = arrays["counts"]
+        alphas = np.split(arrays["alpha"], np.cumsum(counts)[:-1])
+        labels = np.split(arrays["labels"], np.cumsum(counts * problem.data.site_counts)[:-1])
+        blocks = [Block(y.reshape(len(alpha), -1), alpha) for y, alpha in zip(labels, alphas, strict=True)]
+        b_alpha, done, oracle_calls, primal, certified_at = arrays["numbers"].tolist()
+        return BCFWState(
+            arrays["w"],
+            arrays["average"],
+            iteration,
+            blocks,
+            arrays["a_alpha"],
+            b_alpha,
+            arrays["gaps"],
+            arrays["queue"],
+            int(done),
+            int(oracle_calls),
+            primal,
+            int(certified_at),
+        )
+
+    def progress(self, problem: Problem, state: BCFWState) -> dict[str, float]:
+        """The certificate, and what it took."""
+        dual = state.dual(problem.l2)
+        return {
+            "objective": -state.primal,
+            "primal": state.primal,
+            "dual": dual,
+            "gap": state.gap(problem.l2),
+            "oracle_calls": state.oracle_calls,
+        }
+
+    def run(
+        self,
+        problem: Problem,
+        state: BCFWState,
+        on_step: Callable[[BCFWState], bool] | None = None,
+        n_iter: int | None = None,
+    ) -> BCFWState:
+        """See `Solver.run`."""
+        n = len(problem.data)
+        n_iter = self.n_iter(n) if n_iter is None else n_iter
+        examples: dict[int, Dataset] = {}
+        while state.iteration < n_iter and not self._is_done(problem, state):
+            if state.done == len(state.queue):
+                self._draw(problem, state)
+            i = int(state.queue[state.done])
+            if i not in examples:
+                examples[i] = problem.data.take(np.array([i]))
+            self._step(problem, state, i, examples[i])
+            state.iteration += 1
+            state.done += 1
+            if self.averaging is None:
+                state.average = state.w
+            else:
+                rate = self.averaging.rate(state.iteration, n_iter)
+                state.average = state.average + rate * (state.w - state.average)
+            if state.iteration == n_iter or (
+                state.done == len(state.queue) and self._is_due_to_certify(problem, state)
+            ):
+                self._certify(problem, state)
+            if on_step is not None and on_step(state):
+                return state
+        if not self._is_done(problem, state):
+            warn_of_gap(
+                f"BCFW ended after n_passes={self.n_passes}", state.gap(problem.l2) / state.primal, self.tolerance
+            )
+        return state
+
+    def _step(self, problem: Problem, state: BCFWState, i: int, example: Dataset) -> None:
+        """Moves alpha of example i."""
+        offsets, l2 = problem.data.site_offsets, problem.l2
+        scale = problem.targets.weights[i] / len(problem.data)
+        f = problem.model.potentials(state.w, example, problem.n_labels)
+        g = StructuredHinge.augment(f, problem.targets.label_weights[offsets[i] : offsets[i + 1]])
+
+        block = state.blocks[i]
+        scores = block.scores(g)
+        mean = float(block.alpha @ scores)
+        to = int(scores.argmax())
+        if not self.cache or scale * (scores[to] - mean) < max(
+            _CACHE_OF_LAST * state.gaps[i], _CACHE_OF_MEAN * state.gaps.mean()
+        ):
+            y, best = problem.structure.maximise(g)
+            state.oracle_calls += 1
+            to = block.find_or_add(y)
+            if to == len(scores):
+                scores = np.append(scores, best)
+        state.gaps[i] = scale * max(0.0, scores[to] - mean)
+
+        direction = np.zeros(len(scores))
+        direction[to] = 1.0
+        if self.pairwise_steps:
+            worst = int(np.where(block.alpha > 0, scores, np.inf).argmin())
+            direction[worst] -= 1.0
+            longest = block.alpha[worst]
+        else:
+            direction -= block.alpha
+            longest = 1.0
+        gain = scale * float(direction @ scores)
+        if gain <= 0:
+            return
+        moments = g.indicators(block.labels, direction[:, None])
+        d = problem.model.pullback(example, problem.n_labels, moments) * (-scale / l2)
+        loss = gain + l2 * float(state.w @ d)
+        signed = problem.model.nonnegative(problem.data, problem.n_labels)
+        step = line_search(state.a_alpha, d, loss, gain, l2, signed, longest)
+
+        block.alpha = block.alpha + step * direction
+        block.forget(_MAX_IDLE if self.cache else 0)
+        state.a_alpha = state.a_alpha + step * d
+        state.b_alpha += step * loss
+        state.w = problem.model.project(state.a_alpha, problem.data, problem.n_labels)
+
+    def _draw(self, problem: Problem, state: BCFWState) -> None:
+        """The next examples: all in a random order, or some by their gaps."""
+        n = len(problem.data)
+        rng = np.random.default_rng([problem.seed, state.iteration])
+        total = state.gaps.sum()
+        if self.gap_sampling and 0 < total < np.inf:
+            state.queue = rng.choice(n, size=-(-n // _DRAWS_PER_PASS), p=state.gaps / total)
+        else:
+            state.queue = rng.permutation(n)
+        state.done = 0
+
+    def _is_done(self, problem: Problem, state: BCFWState) -> bool:
+        return np.isfinite(state.primal) and state.gap(problem.l2) <= self.tolerance * state.primal
+
+    def _is_due_to_certify(self, problem: Problem, state: BCFWState) -> bool:
+        """After 1, 2, 4, 8, ... passes, every so many from then on, and when the estimates of the gap are small."""
+        n, passed = len(problem.data), state.iteration - state.certified_at
+        small = state.gaps.sum() <= self.tolerance * state.dual(problem.l2)
+        return passed >= n and (small or passed >= min(_PASSES_PER_CERTIFICATE * n, state.iteration / 2))
+
+    def _certify(self, problem: Problem, state: BCFWState) -> None:
+        """The primal at the weights to use, and each example's part of the gap at w; n maximisations each."""
+        _apply(problem, state)
+        hinge = 0.0
+        for first, g, truth in _augmented(problem, state.w):
+            y, values = problem.structure.maximise(g)
+            scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
+            hinge += float(scales @ (values - truth))
+            for i, best in enumerate(values):
+                block = state.blocks[first + i]
+                mean = float(block.alpha @ block.scores(g[i]))
+                state.gaps[first + i] = scales[i] * max(0.0, best - mean)
+                if self.cache:
+                    block.find_or_add(y[int(g.site_offsets[i]) : int(g.site_offsets[i + 1])])
+                    block.forget(_MAX_IDLE)
+        state.oracle_calls += len(problem.data)
+        weights = state.w
+        if self.averaging is None:
+            state.average = state.w
+        else:
+            weights, hinge = state.average, 0.0
+            for first, g, truth in _augmented(problem, weights):
+                scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
+                hinge += float(scales @ (problem.structure.maximise(g)[1] - truth))
+            state.oracle_calls += len(problem.data)
+        state.primal = 0.5 * problem.l2 * float(weights @ weights) + hinge
+        state.certified_at = state.iteration
+
+
+def line_search(
+    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: slice, longest: float
+) -> float:
+    """Where ``-l2/2 ||project(v + t d)||^2 + t loss`` is greatest over 0 <= t <= longest; its slope at 0 is ``gain``.
+
+    The slope is ``loss - l2 project(v + t d) . d``: linear in t between the t at which a weight changes its sign.
+    """
+    signed_v, signed_d = v[nonnegative], d[nonnegative]
+    if not signed_d.any():
+        curvature = l2 * float(d @ d)
+        return longest if gain >= longest * curvature else gain / curvature
+    with np.errstate(divide="ignore", invalid="ignore"):
+        knots = -signed_v / signed_d
+    knots = np.concatenate([[0.0], np.sort(knots[(knots > 0) & (knots < longest)]), [longest]])
+    free_slope = float(v @ d - signed_v @ signed_d) + knots * float(d @ d - signed_d @ signed_d)
+    signed_slope = np.maximum(0.0, signed_v + knots[:, None] * signed_d) @ signed_d
+    slopes = loss - l2 * (free_slope + signed_slope)
+    past = np.flatnonzero(slopes <= 0)
+    if not past.size:
+        return longest
+    j = max(1, int(past[0]))
+    low, high = slopes[j - 1], slopes[j]
+    return float(knots[j - 1] + (knots[j] - knots[j - 1]) * np.clip(low / (low - high), 0.0, 1.0))
+
+
+def _apply(problem: Problem, state: BCFWState) -> None:
+    """A alpha, b . alpha and w, from alpha itself: no rounding is carried from step to step."""
+    data, targets = problem.data, problem.targets
+    n = len(data)
+    total, state.b_alpha = np.zeros(len(state.w)), 0.0
+    for first, g, _ in _augmented(problem, np.zeros(len(state.w))):
+        scales = targets.weights[first : first + len(g)] / n
+        part = data.take(np.arange(first, first + len(g)))
+        truth = g.indicators(targets.labels[data.site_offsets[first] : data.site_offsets[first + len(g)]], scales)
+        unary, pairwise = truth.unary, truth.pairwise
+        for i, scale in enumerate(scales):
+            one, block = g[i], state.blocks[first + i]
+            moments = one.indicators(block.labels, scale * block.alpha[:, None])
+            state.b_alpha += scale * float(block.alpha @ block.scores(one))
+            unary[g.site_offsets[i] : g.site_offsets[i + 1]] -= moments.unary
+            if pairwise is not None and moments.pairwise is not None:
+                target = ... if g.is_shared else slice(int(g.edge_offsets[i]), int(g.edge_offsets[i + 1]))
+                pairwise[target] -= moments.pairwise
+        total += problem.model.pullback(part, problem.n_labels, Moments(unary, pairwise))
+    state.a_alpha = total / problem.l2
+    state.w = problem.model.project(state.a_alpha, data, problem.n_labels)
+
+
+def _augmented(problem: Problem, w: Floats) -> Iterator[tuple[int, Potentials, Floats]]:
+    """Chunk by chunk: the first example, the loss-augmented potentials, and the scores of the truth."""
+    data, targets = problem.data, problem.targets
+    for first in range(0, len(data), _CHUNK):
+        part = data.take(np.arange(first, min(first + _CHUNK, len(data))))
+        sites = slice(int(data.site_offsets[first]), int(data.site_offsets[first + len(part)]))
+        f = problem.model.potentials(w, part, problem.n_labels)
+        yield first, StructuredHinge.augment(f, targets.label_weights[sites]), f.score(targets.labels[sites])

@@ -1,0 +1,134 @@
+"""L-BFGS on all examples at once, for objectives that need no sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from perturbmap.inference import check_count
+from perturbmap.objectives import StructuredHinge
+from perturbmap.objectives.base import Objective
+from perturbmap.potentials import Floats
+from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
+
+
+@dataclass(eq=False)
+class LBFGSState(State):
+    """The weights, their objective with its penalty, and how far below the maximum it may lie."""
+
+    objective: float = np.nan
+    gap: float = np.nan
+
+
+@final
+class LBFGS(Solver[LBFGSState]):
+    """SciPy's L-BFGS-B, with bounds where the model has them.
+
+    tolerance : stops when the objective is certainly within this part of its maximum. The penalty makes the problem
+        strongly concave, so that the gradient g at w bounds what is left: for weights without bounds,
+        ``||g||^2 / (2 l2)``. (For `ExactMarginalLogLikelihood`, which is not concave, it is a rule to stop, no more.)
+    max_iter : iterations at most
+    memory : past gradients from which the curvature is estimated
+
+    A run that is taken up again begins at its last weights with an empty memory: it ends at the same maximum, by
+    other steps.
+    """
+
+    knows_progress = True
+
+    def __init__(self, tolerance: float = 1e-3, max_iter: int = 1000, memory: int = 10) -> None:
+        self.tolerance = tolerance
+        self.max_iter = max_iter
+        self.memory = memory
+
+    def check(self, objective: Objective) -> None:
+        """See `Solver.check`."""
+        if not 0 < self.tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, but is {self.tolerance}.")
+        check_count("max_iter", self.max_iter)
+        check_count("memory", self.memory)
+        if objective.is_perturbed or isinstance(objective, StructuredHinge):
+            better = "BCFW()" if isinstance(objective, StructuredHinge) else "DoubleSGD()"
+            raise ValueError(
+                f"LBFGS needs an objective with an exact gradient everywhere, such as ExactLogLikelihood(); "
+                f"{type(objective).__name__} is solved by {better}."
+            )
+
+    def n_iter(self, n_examples: int) -> int:
+        """At most."""
+        return self.max_iter
+
+    def is_due(self, state: LBFGSState, n_examples: int) -> bool:
+        """After every ten iterations."""
+        return state.iteration % 10 == 0
+
+    def start(self, problem: Problem, w: Floats | None = None) -> LBFGSState:
+        """See `Solver.start`; zeros by default."""
+        w = np.zeros(problem.n_weights) if w is None else w
+        return LBFGSState(w.copy(), w.copy())
+
+    def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> LBFGSState:
+        """See `Solver.restore`."""
+        return LBFGSState(arrays["w"], arrays["average"], iteration)
+
+    def progress(self, problem: Problem, state: LBFGSState) -> dict[str, float]:
+        """The objective, and how far below its maximum it may lie."""
+        return {"objective": state.objective, "gap": state.gap}
+
+    def run(
+        self,
+        problem: Problem,
+        state: LBFGSState,
+        on_step: Callable[[LBFGSState], bool] | None = None,
+        n_iter: int | None = None,
+    ) -> LBFGSState:
+        """See `Solver.run`."""
+        gradient = np.zeros_like(state.w)  # at the point that was evaluated last, which is the one accepted
+
+        def loss(w: Floats) -> tuple[float, Floats]:
+            value, grad = problem.value_and_grad(w)
+            gradient[:] = problem.l2 * w - grad
+            return 0.5 * problem.l2 * float(w @ w) - value, gradient.copy()
+
+        def on_iteration(intermediate_result: Any) -> None:
+            w = np.array(intermediate_result.x)
+            state.w, state.average, state.iteration = w, w, state.iteration + 1
+            state.objective = -float(intermediate_result.fun)
+            state.gap = _suboptimality(problem, w, gradient)
+            nonlocal stopped
+            stopped = on_step is not None and on_step(state)
+            if stopped or state.gap <= self.tolerance * abs(state.objective):
+                raise StopIteration
+
+        signed = problem.model.nonnegative(problem.data, problem.n_labels)
+        lower = np.full(len(state.w), -np.inf)
+        lower[signed] = 0.0
+        stopped = False
+        left = (self.max_iter if n_iter is None else n_iter) - state.iteration
+        if left > 0:
+            minimize(
+                loss,
+                state.w,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=np.stack([lower, np.full(len(lower), np.inf)], axis=1),
+                callback=on_iteration,
+                # The callback stops it; ftol only where rounding lets it get no further.
+                options={"maxiter": left, "maxfun": 20 * left, "maxcor": self.memory, "ftol": 1e-14, "gtol": 0.0},
+            )
+        if not stopped and not state.gap <= self.tolerance * abs(state.objective):
+            warn_of_gap(
+                f"LBFGS ended after {state.iteration} iterations", state.gap / abs(state.objective), self.tolerance
+            )
+        return state
+
+
+def _suboptimality(problem: Problem, w: Floats, gradient: Floats) -> float:
+    """Of the strongly convex loss at w: its lower bound ``g . (v - w) + l2/2 ||v - w||^2``, minimised over v."""
+    step = problem.model.project(w - gradient / problem.l2, problem.data, problem.n_labels) - w
+    return -float(gradient @ step + 0.5 * problem.l2 * (step @ step))
