@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import core, learning
+from benchmarks import baselines, core, learning
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
 arguments = parser.parse_args()
-report([*core.BENCHMARKS, *learning.BENCHMARKS], arguments.only, Path("build/bench.json"))
+report([*core.BENCHMARKS, *learning.BENCHMARKS, *baselines.BENCHMARKS], arguments.only, Path("build/bench.json"))

@@ -224,7 +224,7 @@ def quadratic_program(p: Problem) -> float:
 
     def primal(x: Floats) -> tuple[float, Floats]:
         w, slack = x[:n_weights], x[n_weights:]
-        return 0.5 * p.l2 * w @ w + scale @ slack, np.concatenate([p.l2 * w, scale])
+        return float(0.5 * p.l2 * w @ w + scale @ slack), np.concatenate([p.l2 * w, scale])
 
     start = np.concatenate([np.zeros(n_weights), np.full(n, b.max())])
     solved = minimize(
@@ -422,7 +422,11 @@ def test_hard_label_methods_learn_from_their_own_labels(objective: Objective) ->
     """Unlabelled words are labelled by the first fit, under the letters that are given, and all are learned from."""
     X, y = ocr_words(60)
     some: list[Any] = [*y[:30], *([None] * 20), *(np.where(np.arange(len(w)) == 0, w, None) for w in y[50:])]
-    solvers = {StructuredHinge: BCFW(1e-3), ExactLogLikelihood: LBFGS(), LogLikelihood: DoubleSGD(n_passes=5)}
+    solvers: dict[type, Solver[Any]] = {
+        StructuredHinge: BCFW(1e-3),
+        ExactLogLikelihood: LBFGS(),
+        LogLikelihood: DoubleSGD(n_passes=5),
+    }
     solver = solvers[type(objective)]
     letters = list("abcdefghijklmnopqrstuvwxyz")
     estimator = StructuredPredictor(objective=objective, l2=1.0, solver=solver, classes=letters, random_state=0)

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from perturbmap.calibration import Calibration
 from perturbmap.decoding import Decoding
-from perturbmap.estimator import StructuredPredictor
+from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
 from perturbmap.examples import Example
 from perturbmap.graphs import grid_edges, potts
 from perturbmap.inference import (
@@ -79,6 +79,7 @@ __all__ = [
     "ExactMarginalLogLikelihood",
     "ExactStructure",
     "Example",
+    "FitInterruptedWarning",
     "FromSolver",
     "GraphModel",
     "Hamming",

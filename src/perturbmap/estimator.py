@@ -19,7 +19,7 @@ from perturbmap.annotations import NO_LABELS, Annotations, check_length, find_cl
 from perturbmap.calibration import Calibration
 from perturbmap.decoding import Decoding
 from perturbmap.examples import Dataset
-from perturbmap.fit_run import Callback, Run, part_of
+from perturbmap.fit_run import Callback, Run
 from perturbmap.inference import check_count, decode, marginals
 from perturbmap.models import Model, SequenceModel
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
@@ -30,6 +30,10 @@ from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
 from perturbmap.structures import Chain, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 from perturbmap.task_losses.base import sums_by_example
+
+
+class FitInterruptedWarning(UserWarning):
+    """Ctrl-C ended a fit. A script that must not go on then makes it an error, by ``warnings.simplefilter``."""
 
 
 @final
@@ -128,7 +132,8 @@ class StructuredPredictor(BaseEstimator):
         With ``validation`` data, the weights of the least validation loss are kept, and learning stops when it has
         not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
         already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had.
-        ``callback`` gets a dict of progress now and then. Ctrl-C ends the fit with the weights so far.
+        ``callback`` gets a dict of progress now and then, with the weights so far as "coef". Ctrl-C ends the fit with
+        the weights so far.
         """
         self._fit(X, y, validation, patience, checkpoint, checkpoint_seconds, callback)
         return self
@@ -155,6 +160,7 @@ class StructuredPredictor(BaseEstimator):
         except KeyboardInterrupt:
             warnings.warn(
                 f"fit was interrupted at step {run.iteration}; the estimator has the weights so far.",
+                FitInterruptedWarning,
                 stacklevel=3,
             )
         w = run.best_weights()
@@ -184,7 +190,7 @@ class StructuredPredictor(BaseEstimator):
         if run.phase == 1:
             if self.calibration is not None and run.iteration == 0:
                 run.calibration = self._calibrate(everything, labelled)
-            run.problem = everything if len(labelled) == len(everything.data) else part_of(everything, labelled)
+            run.problem = everything if len(labelled) == len(everything.data) else everything.part(labelled)
             run.go()
             if len(labelled) == len(everything.data) and annotations.is_complete.all():
                 return
@@ -424,7 +430,7 @@ class StructuredPredictor(BaseEstimator):
             )
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
-            part, held = part_of(problem, labelled[train]), part_of(problem, labelled[test])
+            part, held = problem.part(labelled[train]), problem.part(labelled[test])
             w = self._solver.run(part, self._solver.start(part)).average
             f = self._model.potentials(w, held.data, problem.n_labels)
             q.append(self._estimated_marginals(f, None, problem.seed))

@@ -34,15 +34,17 @@ class Rows:
 
     def __matmul__(self, weights: Floats) -> Floats:
         """Rows times weights, in the precision of the rows."""
-        w = weights.astype(self.matrix.dtype)
-        return np.concatenate([np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self._blocks])
+        w = weights.astype(self.matrix.dtype, copy=False)
+        products = [np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self._blocks]
+        return products[0] if len(products) == 1 else np.concatenate(products)
 
     def pullback(self, values: Floats) -> Floats:
         """The transpose times values, which have one row a row."""
         total = np.zeros((self.n_columns, *values.shape[1:]))
-        v, start = values.astype(self.matrix.dtype), 0
+        v, start = values.astype(self.matrix.dtype, copy=False), 0
         for a, b in self._blocks:
-            total += self.matrix[a:b].T @ v[start : start + b - a]
+            # Transposed twice: BLAS takes the tall matrix by rows.
+            total += (v[start : start + b - a].T @ self.matrix[a:b]).T
             start += b - a
         return total
 

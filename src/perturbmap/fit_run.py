@@ -24,12 +24,6 @@ from perturbmap.task_losses import TaskLoss
 Callback = Callable[[dict[str, Any]], None]
 
 
-def part_of(problem: Problem, indices: np.ndarray) -> Problem:
-    """The problem of some of the examples."""
-    data, targets = problem.batch(indices)
-    return replace(problem, data=data, targets=targets)
-
-
 class Run:
     """The state of a fit, what it reports, and how it is taken up again."""
 
@@ -128,7 +122,7 @@ class Run:
                 stop = self._stopped = self._looks_since_best >= self.patience
         self.history.append(info)
         if self.callback is not None:
-            self.callback(dict(info))
+            self.callback({**info, "coef": state.average.copy()})
         return stop
 
     def _validation_loss(self, w: Floats) -> float:

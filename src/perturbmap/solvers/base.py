@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -44,6 +44,11 @@ class Problem:
         sites, t = self.data.sites_of(indices), self.targets
         part = Targets(t.labels[sites], t.label_weights[sites], t.is_complete[indices], t.weights[indices])
         return self.data.take(indices), part
+
+    def part(self, indices: NDArray[np.intp]) -> Problem:
+        """The problem of some of the examples."""
+        data, targets = self.batch(indices)
+        return replace(self, data=data, targets=targets)
 
     def value_and_grad(
         self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0

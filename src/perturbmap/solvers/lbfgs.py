@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from perturbmap.inference import check_count
 from perturbmap.objectives import StructuredHinge
 from perturbmap.objectives.base import Objective
 from perturbmap.potentials import Floats
 from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
+from perturbmap.structures.base import threads
+
+#: Examples a chunk.
+_CHUNK = 512
 
 
 @dataclass(eq=False)
@@ -88,10 +94,11 @@ class LBFGS(Solver[LBFGSState]):
         n_iter: int | None = None,
     ) -> LBFGSState:
         """See `Solver.run`."""
+        everything, stopped = _Everything(problem), False
         gradient = np.zeros_like(state.w)  # at the point that was evaluated last, which is the one accepted
 
         def loss(w: Floats) -> tuple[float, Floats]:
-            value, grad = problem.value_and_grad(w)
+            value, grad = everything.value_and_grad(w)
             gradient[:] = problem.l2 * w - grad
             return 0.5 * problem.l2 * float(w @ w) - value, gradient.copy()
 
@@ -108,9 +115,10 @@ class LBFGS(Solver[LBFGSState]):
         signed = problem.model.nonnegative(problem.data, problem.n_labels)
         lower = np.full(len(state.w), -np.inf)
         lower[signed] = 0.0
-        stopped = False
         left = (self.max_iter if n_iter is None else n_iter) - state.iteration
-        if left > 0:
+        if left <= 0:
+            return state
+        with everything:
             minimize(
                 loss,
                 state.w,
@@ -126,6 +134,39 @@ class LBFGS(Solver[LBFGSState]):
                 f"LBFGS ended after {state.iteration} iterations", state.gap / abs(state.objective), self.tolerance
             )
         return state
+
+
+class _Everything:
+    """The whole problem, its examples shared out to threads in chunks.
+
+    Everything of a chunk - products with the features, sums over labellings - runs on one thread, in arrays that stay
+    in its cache. Chunks are added up in order: the number of threads changes nothing.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        n, structure = len(problem.data), problem.structure
+        n_workers = threads(structure.n_threads) if structure.is_thread_safe else 1
+        if structure.is_thread_safe:
+            problem = replace(problem, structure=structure.on_one_thread())
+        self._chunks = [problem.part(np.arange(a, min(a + _CHUNK, n))) for a in range(0, n, _CHUNK)]
+        self._pool = ThreadPoolExecutor(min(n_workers, len(self._chunks)))
+
+    def __enter__(self) -> None:
+        self._blas = threadpool_limits(1, user_api="blas")
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._blas.restore_original_limits()
+
+    def value_and_grad(self, w: Floats) -> tuple[float, Floats]:
+        """As `Problem.value_and_grad`."""
+        value, gradient, n = 0.0, np.zeros(len(w)), 0
+        parts = self._pool.map(lambda chunk: chunk.value_and_grad(w), self._chunks)
+        for chunk, (part, part_gradient) in zip(self._chunks, parts, strict=True):
+            value += part * len(chunk.data)
+            gradient += part_gradient * len(chunk.data)
+            n += len(chunk.data)
+        return value / n, gradient / n
 
 
 def _suboptimality(problem: Problem, w: Floats, gradient: Floats) -> float:

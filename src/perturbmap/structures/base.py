@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Protocol
+from copy import copy as shallow_copy
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,6 +65,14 @@ class Structure(ABC):
 
     #: Threads to use; None is all that the process may run on. Results never depend on it.
     n_threads: int | None = None
+    #: Whether several threads may use it at once; a solver of the user's is not asked to.
+    is_thread_safe: ClassVar[bool] = False
+
+    def on_one_thread(self) -> Structure:
+        """The same with one thread: for those who share the examples out to threads themselves."""
+        one = shallow_copy(self)
+        object.__setattr__(one, "n_threads", 1)
+        return one
 
     @abstractmethod
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:

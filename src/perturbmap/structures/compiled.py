@@ -46,6 +46,7 @@ def finish_moments(f: Potentials, unary: Floats, tables: Floats) -> Moments:
 class CompiledStructure(Structure):
     """A structure whose kernels solve all pins of a batch together."""
 
+    is_thread_safe: ClassVar[bool] = True
     kernels: ClassVar[Kernels]
 
     @abstractmethod

@@ -1,0 +1,152 @@
+"""The command line: ``perturbmap --help``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import perturbmap
+
+#: What a command returns: all well, an error, wrong usage (click's own), Ctrl-C.
+EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
+
+
+class Folds(click.ParamType[list[int]]):
+    """Numbers and ranges, such as ``0,3-5``."""
+
+    name = "folds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """A sorted list without repetition."""
+        if isinstance(value, list):
+            return value
+        folds: set[int] = set()
+        for part in str(value).split(","):
+            match = re.fullmatch(r"\s*(\d)\s*(?:-\s*(\d)\s*)?", part)
+            if match is None or int(match[2] or match[1]) < int(match[1]):
+                self.fail(f"{value!r} must be folds from 0 to 9, such as 0 or 0,3-5.", param, ctx)
+            folds.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+        return sorted(folds)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(perturbmap.__version__, prog_name="perturbmap")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+def cli(debug: bool) -> None:
+    r"""Structured prediction by perturb-and-MAP.
+
+    The library is used from Python (import perturbmap); this command regenerates the experiments of the paper it
+    implements, with a report to open in a browser.
+
+    \b
+    Try:
+      perturbmap reproduce ocr --quick     one fold, under a minute
+      perturbmap reproduce ocr             the whole table, about half an hour
+    """
+
+
+@cli.group()
+def reproduce() -> None:
+    """Regenerate the paper's tables.
+
+    Each experiment writes results.json and report.html into a folder. Interrupted, the same command goes on where it
+    stopped.
+    """
+
+
+def _choices(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value))
+
+
+@reproduce.command()
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(["crf", "ssvm", "perturb-map", "marginal", "exact-marginal"]),
+    multiple=True,
+    callback=_choices,
+    help="A method to run; may be repeated. All by default.",
+)
+@click.option(
+    "--protocol",
+    "protocols",
+    type=click.Choice(["small", "large"]),
+    multiple=True,
+    callback=_choices,
+    help="small: train on one fold, test on nine. large: the other way round. Both by default.",
+)
+@click.option("--folds", type=Folds(), help="Folds to run, such as 0 or 0,3-5. All ten by default.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads to use. All cores by default.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of everything random.")
+@click.option("--quick", is_flag=True, help="All methods on one fold of the small protocol: under a minute.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The original letter.data, instead of the copy in the package.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results.json and report.html.  [default: perturbmap-ocr, or perturbmap-ocr-quick]",
+)
+def ocr(
+    methods: tuple[str, ...],
+    protocols: tuple[str, ...],
+    folds: list[int] | None,
+    threads: int | None,
+    seed: int,
+    quick: bool,
+    data: Path | None,
+    out: Path | None,
+) -> None:
+    """Handwritten words: Table 2 of the paper.
+
+    Per-letter error of a CRF, a structured SVM, perturb&MAP, marginal perturb&MAP and the exact marginal likelihood,
+    beside the paper's numbers. The data are in the package.
+    """
+    from perturbmap.datasets import load_ocr
+    from perturbmap.experiments import ocr_report
+    from perturbmap.experiments.ocr import METHODS, Experiment
+    from perturbmap.experiments.progress import Bars
+    from perturbmap.experiments.results import Results
+
+    if quick and (protocols or folds):
+        raise click.UsageError("--quick is one fold of the small protocol: leave out --protocol and --folds.")
+    ocr_report.check_installed()
+    folder = out or Path("perturbmap-ocr-quick" if quick else "perturbmap-ocr")
+    words = load_ocr(data)
+    results = Results(folder, "ocr", {"seed": seed, "quick": quick, "data": str(data or "package")})
+    chosen = methods or tuple(METHODS)
+    parts = ("small",) if quick else protocols or ("small", "large")
+    bars = Bars()
+    try:
+        experiment = Experiment.make(words, seed=seed, n_threads=threads, quick=quick)
+        experiment.run(results, chosen, parts, [0] if quick else folds or list(range(10)), bars)
+    finally:
+        bars.close()
+    report = ocr_report.write(results, words, folder / "report.html")
+    click.echo(ocr_report.text_table(results))
+    click.echo(f"\nReport:  {report}\nResults: {results.path}")
+
+
+def main() -> None:
+    """The entry point: errors in one line, unless ``--debug`` asks for more."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted. What is finished is kept: the same command goes on from there.", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"Error: {error or type(error).__name__} (perturbmap --debug ... shows where)", err=True)
+        sys.exit(EXIT_ERROR)

@@ -1,0 +1,93 @@
+"""What an experiment has found so far: one JSON file, written whole after every step, taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from perturbmap.persistence import write_atomically
+
+FORMAT_VERSION = 1
+
+
+class Results:
+    """Named entries in ``results.json`` of a folder; every change is on disk before the next step begins."""
+
+    def __init__(self, folder: Path, experiment: str, settings: Mapping[str, Any]) -> None:
+        """Opens the folder's results, or begins them.
+
+        ValueError where the folder holds results of another experiment or with other settings: they do not mix.
+        """
+        self.path = folder / "results.json"
+        self._contents: dict[str, Any] = {
+            "experiment": experiment,
+            "format_version": FORMAT_VERSION,
+            "settings": dict(settings),
+            "machine": machine(),
+            "entries": {},
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            self._contents["entries"] = self._read()["entries"]
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            same_kind = (found["experiment"], found["format_version"]) == (
+                self._contents["experiment"],
+                FORMAT_VERSION,
+            )
+            entries, settings = found["entries"], found["settings"]
+            if not isinstance(entries, dict):
+                raise TypeError
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(f"{self.path} is damaged: remove it, or name another folder with --out.") from None
+        if not same_kind:
+            raise ValueError(f"{self.path} belongs to another experiment or version: name another folder with --out.")
+        if settings != self._contents["settings"]:
+            differing = sorted(
+                k for k in {*settings, *self._contents["settings"]} if settings.get(k) != self.settings.get(k)
+            )
+            raise ValueError(
+                f"{self.path} holds results with another {' and '.join(differing)}: name another folder with --out, "
+                "or remove it."
+            )
+        return dict(found)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What all entries have in common."""
+        return dict(self._contents["settings"])
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """Where the last entries were made, and with which versions."""
+        return dict(self._contents["machine"])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._contents["entries"]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._contents["entries"][name]
+
+    def __setitem__(self, name: str, entry: Any) -> None:
+        self._contents["entries"][name] = entry
+        text = json.dumps(self._contents, indent=1, allow_nan=False) + "\n"
+        write_atomically(self.path, lambda file: file.write(text.encode()))
+
+
+def machine() -> dict[str, Any]:
+    """Versions and hardware, nothing that names the machine."""
+    names = ("perturbmap", "numpy", "scipy", "scikit-learn")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in names},
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": cores,
+    }
