@@ -119,7 +119,7 @@ def ocr(
     ocr_report.check_installed()
     folder = out or Path("perturbmap-ocr-quick" if quick else "perturbmap-ocr")
     words = load_ocr(data)
-    results = Results(folder, "ocr", {"seed": seed, "quick": quick, "data": str(data or "package")})
+    results = Results(folder, "ocr", {"seed": seed, "quick": quick, "data": data.name if data else "package"})
     chosen = methods or tuple(METHODS)
     parts = ("small",) if quick else protocols or ("small", "large")
     bars = Bars()

@@ -19,7 +19,7 @@ from perturbmap.annotations import NO_LABELS, Annotations, check_length, find_cl
 from perturbmap.calibration import Calibration
 from perturbmap.decoding import Decoding
 from perturbmap.examples import Dataset
-from perturbmap.fit_run import Callback, Run
+from perturbmap.fit_run import Callback, FitOptions, Run
 from perturbmap.inference import check_count, decode, marginals
 from perturbmap.models import Model, SequenceModel
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
@@ -135,26 +135,18 @@ class StructuredPredictor(BaseEstimator):
         ``callback`` gets a dict of progress now and then, with the weights so far as "coef". Ctrl-C ends the fit with
         the weights so far.
         """
-        self._fit(X, y, validation, patience, checkpoint, checkpoint_seconds, callback)
+        self._fit(X, y, FitOptions(validation, patience, checkpoint, checkpoint_seconds, callback))
         return self
 
-    def _fit(
-        self,
-        X: Sequence[Any],
-        y: Sequence[Any],
-        validation: tuple[Sequence[Any], Sequence[Any]] | None = None,
-        patience: int = 5,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = 60.0,
-        callback: Callback | None = None,
-        warm: State | None = None,
-    ) -> State:
+    def _fit(self, X: Sequence[Any], y: Sequence[Any], options: FitOptions, warm: State | None = None) -> State:
         """Fits; from the state of another l2, if there is one."""
         problem, annotations, classes = self._start(X, y)
-        held_out = None if validation is None else self._encode_validation(problem, classes, *validation)
-        run = Run(problem, self._solver, self._task_loss, held_out, patience, callback, warm)
-        if checkpoint is not None:
-            run.resume(checkpoint, checkpoint_seconds, self, annotations)
+        held_out = None
+        if options.validation is not None:
+            held_out = self._encode_validation(problem, classes, *options.validation)
+        run = Run(problem, self._solver, self._task_loss, held_out, options, warm)
+        if options.checkpoint is not None:
+            run.resume(options.checkpoint, options.checkpoint_seconds, self, annotations)
         try:
             self._learn(run, annotations)
         except KeyboardInterrupt:

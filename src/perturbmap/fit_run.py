@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,17 @@ from perturbmap.task_losses import TaskLoss
 Callback = Callable[[dict[str, Any]], None]
 
 
+@dataclass(frozen=True)
+class FitOptions:
+    """What `StructuredPredictor.fit` takes beside the data; described there."""
+
+    validation: tuple[Sequence[Any], Sequence[Any]] | None = None
+    patience: int = 5
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_seconds: float = 60.0
+    callback: Callback | None = None
+
+
 class Run:
     """The state of a fit, what it reports, and how it is taken up again."""
 
@@ -33,12 +44,11 @@ class Run:
         solver: Solver[Any],
         task_loss: TaskLoss,
         held_out: tuple[Dataset, Annotations] | None,
-        patience: int,
-        callback: Callback | None,
+        options: FitOptions,
         warm: State | None = None,
     ) -> None:
         self.problem, self.solver, self.task_loss, self.held_out = problem, solver, task_loss, held_out
-        self.patience, self.callback, self._warm = patience, callback, warm
+        self.patience, self.callback, self._warm = options.patience, options.callback, warm
         self.state: State | None = None
         self._saved: tuple[dict[str, Any], int] | None = None
         self.phase = 1

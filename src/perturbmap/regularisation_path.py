@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.base import clone
 
 from perturbmap.estimator import StructuredPredictor
+from perturbmap.fit_run import FitOptions
 from perturbmap.solvers import State
 
 
@@ -25,6 +26,6 @@ def regularisation_path(
     state: State | None = None
     for position in sorted(range(len(l2s)), key=lambda i: -l2s[i]):
         one: StructuredPredictor = clone(estimator).set_params(l2=l2s[position])
-        state = one._fit(X, y, warm=state)
+        state = one._fit(X, y, FitOptions(), warm=state)
         fitted[position] = one
     return [fitted[position] for position in range(len(l2s))]

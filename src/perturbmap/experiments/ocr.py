@@ -189,8 +189,13 @@ class Experiment:
             if l2 not in errors:
                 wrong = []
                 for number, (rest, held) in enumerate(splits):
-                    progress.advance(number / len(splits), note=f"{l2:.0e}")
-                    est = self._estimator(protocol, method, l2).fit(*self._words(train[rest]))
+
+                    def advance(info: dict[str, Any], number: int = number) -> None:
+                        fraction = (number + info["iteration"] / info["n_iter"]) / len(splits)
+                        progress.advance(fraction, note=f"try {l2:.1e}")
+
+                    est = self._estimator(protocol, method, l2)
+                    est.fit(*self._words(train[rest]), callback=advance)
                     X, y = self._words(train[held])
                     wrong.append(np.concatenate(est.predict(X)) != np.concatenate(y))
                 errors[l2] = float(np.mean(np.concatenate(wrong)))

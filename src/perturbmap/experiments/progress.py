@@ -45,7 +45,7 @@ class Bars(Progress):
         self._all = tqdm(
             total=n_runs, initial=n_done, file=self._file, disable=not self._is_terminal, bar_format=shape, desc="all"
         )
-        shape = "{desc:<44}{percentage:3.0f}%|{bar:24}|{postfix}"
+        shape = "{desc:<44}{percentage:3.0f}%|{bar:24}|"
         self._one = tqdm(total=1.0, file=self._file, disable=not self._is_terminal, bar_format=shape, leave=False)
 
     def begin(self, name: str) -> None:
@@ -53,14 +53,14 @@ class Bars(Progress):
         self._name = name
         if self._one is not None:
             self._one.reset(total=1.0)
-            self._one.set_description_str(name, refresh=False)
-            self._one.set_postfix_str("")
+            self._one.set_description_str(name)
 
     def advance(self, fraction: float, error: float | None = None, note: str = "") -> None:
         """See `Progress.advance`."""
         if self._one is not None:
             self._one.n = min(1.0, fraction)
-            self._one.set_postfix_str(note if error is None else f"error {error:.1%}")
+            said = note if error is None else f"{error:.1%}"
+            self._one.set_description_str(f"{self._name} ({said})" if said else self._name)
 
     def finish(self, error: float) -> None:
         """See `Progress.finish`."""

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from perturbmap.inference import EXACT, PINNED, MarginalMethod
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.structures.base import ExactStructure, Structure
-from perturbmap.task_losses.base import TaskLoss
+from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,37 @@ class Objective(BaseEstimator):
 
         ``noise`` is None where nothing is perturbed.
         """
+
+
+class LabellingObjective(Objective):
+    """An objective of whole labellings, right or wrong: the zero-one row of Table 1."""
+
+    takes_soft_labels = False
+
+    @property
+    def task_loss(self) -> TaskLoss:
+        """Zero-one."""
+        return ZeroOne()
+
+    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
+        """Not used: no site counts by itself."""
+        return q
+
+
+class SiteObjective(Objective):
+    """An objective that sums over sites, by a Hamming loss: plain by default."""
+
+    def __init__(self, loss: TaskLoss | None = None) -> None:
+        self.loss = loss
+
+    @property
+    def task_loss(self) -> TaskLoss:
+        """The loss that was given, or plain Hamming."""
+        return Hamming() if self.loss is None else self.loss
+
+    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
+        """``q * theta``."""
+        return self.task_loss.label_weights(q, sizes, offsets)
 
 
 class ExactObjective(Objective):

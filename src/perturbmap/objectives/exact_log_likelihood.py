@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from typing import cast, final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from perturbmap.objectives.base import ExactObjective, Targets, difference
+from perturbmap.objectives.base import ExactObjective, LabellingObjective, Targets, difference
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import ExactStructure, Structure
-from perturbmap.task_losses import TaskLoss, ZeroOne
 
 
 @final
-class ExactLogLikelihood(ExactObjective):
+class ExactLogLikelihood(ExactObjective, LabellingObjective):
     """``log P(y | x) = f(y) - A(f)``: the conditional random field of Lafferty, McCallum and Pereira (2001).
 
     Where only some labels are known, ``log P(known | x) = A(f | known) - A(f)``.
     """
 
-    takes_soft_labels = False
     instead = "LogLikelihood()"
-
-    @property
-    def task_loss(self) -> TaskLoss:
-        """Zero-one."""
-        return ZeroOne()
-
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """Not used: the likelihood is that of whole labellings."""
-        return q
 
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import cast, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perturbmap.objectives.base import ExactObjective, Targets
+from perturbmap.objectives.base import ExactObjective, SiteObjective, Targets
 from perturbmap.objectives.marginal_log_likelihood import log_softmax, weighted_log_likelihoods
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import ExactStructure, Structure
-from perturbmap.task_losses import Hamming, TaskLoss
 
 
 @final
-class ExactMarginalLogLikelihood(ExactObjective):
+class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
     """``sum_d sum_k c[d, k] log P(y_d = k | x)`` with ``c = q * theta``.
 
     `MarginalLogLikelihood` with sums over all labellings in place of Gumbel bounds. Not concave in w.
@@ -25,18 +23,6 @@ class ExactMarginalLogLikelihood(ExactObjective):
 
     takes_soft_labels = True
     instead = "MarginalLogLikelihood()"
-
-    def __init__(self, loss: TaskLoss | None = None) -> None:
-        self.loss = loss
-
-    @property
-    def task_loss(self) -> TaskLoss:
-        """The loss that was given, or plain Hamming."""
-        return Hamming() if self.loss is None else self.loss
-
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``q * theta``."""
-        return self.task_loss.label_weights(q, sizes, offsets)
 
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None

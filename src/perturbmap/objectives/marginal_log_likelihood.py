@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perturbmap.objectives.base import Objective, Targets
+from perturbmap.objectives.base import SiteObjective, Targets
 from perturbmap.perturbation import perturb
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.structures.base import Structure
-from perturbmap.task_losses import Hamming, TaskLoss
+from perturbmap.task_losses import TaskLoss
 from perturbmap.task_losses.base import sums_by_example
 
 
 @final
-class MarginalLogLikelihood(Objective):
+class MarginalLogLikelihood(SiteObjective):
     """``sum_d sum_k c[d, k] (B_G(f | y_d = k) - A_G(f))`` with ``c = q * theta``.
 
     With one-hot q this is Algorithm 2, with soft q Algorithm 4; `loss` gives theta.
@@ -34,18 +33,9 @@ class MarginalLogLikelihood(Objective):
     def __init__(
         self, loss: TaskLoss | None = None, *, integrate_noise: bool = True, conditional: bool = False
     ) -> None:
-        self.loss = loss
+        super().__init__(loss)
         self.integrate_noise = integrate_noise
         self.conditional = conditional
-
-    @property
-    def task_loss(self) -> TaskLoss:
-        """The loss that was given, or plain Hamming."""
-        return Hamming() if self.loss is None else self.loss
-
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``q * theta``."""
-        return self.task_loss.label_weights(q, sizes, offsets)
 
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None

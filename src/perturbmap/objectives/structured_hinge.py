@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from perturbmap.objectives.base import Objective, Targets, difference
+from perturbmap.objectives.base import SiteObjective, Targets, difference
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import Structure
-from perturbmap.task_losses import Hamming, TaskLoss
 
 
 @final
-class StructuredHinge(Objective):
+class StructuredHinge(SiteObjective):
     """``f(y) - max_y' [f(y') + loss(y, y')]``, with margin rescaling (Tsochantaridis et al. 2005).
 
     Solved by `BCFW`, or by `DoubleSGD` as a stochastic subgradient. Where only some labels are known, the first term
@@ -25,18 +21,6 @@ class StructuredHinge(Objective):
 
     takes_soft_labels = False
     is_perturbed = False
-
-    def __init__(self, loss: TaskLoss | None = None) -> None:
-        self.loss = loss
-
-    @property
-    def task_loss(self) -> TaskLoss:
-        """The loss that was given, or plain Hamming."""
-        return Hamming() if self.loss is None else self.loss
-
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``q * theta``: what missing each label costs."""
-        return self.task_loss.label_weights(q, sizes, offsets)
 
     @staticmethod
     def augment(f: Potentials, label_weights: Floats) -> Potentials:

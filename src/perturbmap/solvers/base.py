@@ -63,7 +63,7 @@ class Problem:
         gradient = self.model.pullback(batch, self.n_labels, moments)
         return float(targets.weights @ values) / len(batch), gradient / len(batch)
 
-    def objective_at(self, w: Floats, n_draws: int = 4, max_examples: int = 500) -> float:
+    def objective_at(self, w: Floats, n_draws: int = 2, max_examples: int = 200) -> float:
         """The objective itself, on a fixed set of perturbations, so that two iterates can be compared.
 
         The draws are counted down from 2**32, where no step gets; of more examples than ``max_examples``, evenly
