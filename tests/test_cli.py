@@ -114,6 +114,34 @@ def test_interrupted_it_resumes_without_running_finished_folds_again(tmp_path: P
     assert "holds results with another seed" in other.stderr
 
 
+@pytest.mark.slow
+def test_a_terminal_shows_bars_with_the_time_left(tmp_path: Path) -> None:
+    """On a terminal of its own; the table comes last, on standard output."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 110, 0, 0))  # rows and columns
+    arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", "--out", str(tmp_path / "out")]
+    child = subprocess.Popen([str(COMMAND), *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:  # the other end is closed: Linux says so by an error
+        pass
+    printed, _ = child.communicate(timeout=60)
+    assert child.returncode == 0
+    text = seen.decode()
+    assert re.search(r"0/1 runs, \d\d:\d\d gone, \S+ left", text)
+    assert re.search(r"small perturb&MAP: fold 0 \(\d\d\.\d%\)", text)  # the error so far
+    assert re.search(r"perturb&MAP +1\d\.\d +19\.1 ± 0\.3", printed)
+    assert "report.html" in printed
+
+
 # The experiment and its report, on a tenth of the words.
 
 

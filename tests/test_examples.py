@@ -24,7 +24,7 @@ def test_the_snippets_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-def test_the_demo_draws_its_picture(tmp_path: Path) -> None:
+def test_the_denoising_example_draws_its_picture(tmp_path: Path) -> None:
     """It prints what it found and writes a PNG."""
     out = tmp_path / "folder" / "picture.png"
     command = [sys.executable, str(ROOT / "examples" / "denoise_image.py"), str(out)]
