@@ -234,12 +234,12 @@ def test_the_report_opens_in_a_browser(small_experiment: tuple[Results, Path], w
 
 def test_cells_say_how_they_compare_with_the_paper() -> None:
     """Within the paper's spread, better, or worse; nothing for a single fold's spread."""
-    assert Cell([19.0, 20.0], 1.0, 1e-3, (19.5, 0.4)).verdict == "within"
-    assert Cell([18.0, 18.2], 1.0, 1e-3, (19.5, 0.4)).verdict == "better"
-    assert Cell([20.0], 1.0, 1e-3, (19.5, 0.4)).verdict == "worse"
-    assert Cell([20.0], 1.0, 1e-3, None).verdict == "none"
-    assert Cell([20.0], 1.0, 1e-3, None).text == "20.0"
-    assert Cell([19.0, 21.0], 1.0, 1e-3, None).text == "20.0 ± 1.4"
+    assert Cell([19.0, 20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "within"
+    assert Cell([18.0, 18.2], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "better"
+    assert Cell([20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "worse"
+    assert Cell([20.0], [], 1.0, 1e-3, None).verdict == "none"
+    assert Cell([20.0], [], 1.0, 1e-3, None).text == "20.0"
+    assert Cell([19.0, 21.0], [], 1.0, 1e-3, None).text == "20.0 ± 1.4"
 
 
 def test_a_missing_extra_is_named_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ class Cell:
     """One method under one protocol, in per cent."""
 
     errors: list[float]
+    errors_by_marginals: list[float]
     seconds: float
     l2: float
     paper: tuple[float, float] | None
@@ -38,14 +39,14 @@ class Cell:
         return float(np.mean(self.errors))
 
     @property
-    def spread(self) -> float | None:
-        """Standard deviation over folds; None of a single one."""
-        return float(np.std(self.errors, ddof=1)) if len(self.errors) > 1 else None
-
-    @property
     def text(self) -> str:
         """As it stands in the table."""
-        return f"{self.mean:.1f}" + ("" if self.spread is None else f" ± {self.spread:.1f}")
+        return _mean_and_spread(self.errors)
+
+    @property
+    def text_by_marginals(self) -> str:
+        """The same, each letter read by itself."""
+        return _mean_and_spread(self.errors_by_marginals)
 
     @property
     def paper_text(self) -> str:
@@ -68,6 +69,12 @@ class Cell:
         return "" if self.paper is None else f"{self.mean - self.paper[0]:+.1f}"
 
 
+def _mean_and_spread(values: list[float]) -> str:
+    """Over folds; a single one has no spread."""
+    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.1f}{spread}"
+
+
 def table(results: Results) -> dict[str, dict[str, Cell]]:
     """Cells by protocol and method; only those with some fold done."""
     cells: dict[str, dict[str, Cell]] = {}
@@ -77,6 +84,7 @@ def table(results: Results) -> dict[str, dict[str, Cell]]:
             if runs:
                 cells.setdefault(protocol, {})[method] = Cell(
                     [100 * run["error"] for run in runs],
+                    [100 * run["error_by_marginals"] for run in runs],
                     float(np.mean([run["seconds"] for run in runs])),
                     results[choice_name(protocol, method)]["l2"],
                     about.paper.get(protocol),
@@ -210,6 +218,7 @@ def _calibration(protocol: str, looks: dict[str, Any], cells: dict[str, Cell]) -
     return {
         "method": METHODS[method].name,
         "by_kind": kinds,
+        "n_compared": looks[method]["n_compared"],
         "by_method": {m: look["marginals"] for m, look in looks.items() if m != "ssvm"},
         "chart": chart(partial(_draw_reliability, kinds=kinds)),
         "training": _compare_training(cells),
