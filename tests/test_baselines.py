@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +25,12 @@ from perturbmap import (
     ExactLogLikelihood,
     ExactMarginalLogLikelihood,
     Example,
+    FromSolver,
     GraphModel,
     Hamming,
     LogLikelihood,
     MarginalLogLikelihood,
+    MatchingModel,
     Objective,
     PolynomialAveraging,
     Potentials,
@@ -46,6 +49,8 @@ from perturbmap.solvers.bcfw import BCFWState, line_search
 
 from .instances import is_injective
 from .test_learning import CASES, problem
+
+ALPHABET = list("abcdefghijklmnopqrstuvwxyz")
 
 # The exact CRF.
 
@@ -413,7 +418,7 @@ def test_a_warm_start_saves_oracle_calls_along_the_path() -> None:
     alone = StructuredPredictor(objective=ExactLogLikelihood(), l2=1e-2, solver=LBFGS(1e-6), random_state=0).fit(X, y)
     assert crfs[0].history_[-1]["objective"] == pytest.approx(alone.history_[-1]["objective"], rel=1e-5)
     assert crfs[0].n_iter_ < alone.n_iter_
-    with pytest.raises(ValueError, match="l2s must hold at least one number"):
+    with pytest.raises(ValueError, match="l2s must be a list of at least one number"):
         regularisation_path(svm, X, y, [])
 
 
@@ -428,9 +433,8 @@ def test_hard_label_methods_learn_from_their_own_labels(objective: Objective) ->
         LogLikelihood: DoubleSGD(n_passes=5),
     }
     solver = solvers[type(objective)]
-    letters = list("abcdefghijklmnopqrstuvwxyz")
-    estimator = StructuredPredictor(objective=objective, l2=1.0, solver=solver, classes=letters, random_state=0)
-    first = StructuredPredictor(objective=objective, l2=1.0, solver=solver, classes=letters, random_state=0).fit(
+    estimator = StructuredPredictor(objective=objective, l2=1.0, solver=solver, classes=ALPHABET, random_state=0)
+    first = StructuredPredictor(objective=objective, l2=1.0, solver=solver, classes=ALPHABET, random_state=0).fit(
         X[:30], y[:30]
     )
     estimator.fit(X, some, callback=lambda info: None)
@@ -445,7 +449,7 @@ def test_hard_label_methods_learn_from_their_own_labels(objective: Objective) ->
         guessed = f.split(Chain().argmax(f, given))
         labels = [*y[:30], *(np.array(first.classes_)[g] for g in guessed[30:])]
         assert all(labels[n][0] == y[n][0] for n in range(50, 60))
-        by_hand = StructuredPredictor(objective=objective, l2=0.5, solver=solver, classes=letters, random_state=0)
+        by_hand = StructuredPredictor(objective=objective, l2=0.5, solver=solver, classes=ALPHABET, random_state=0)
         by_hand.fit(X, labels)  # 30 + 30 words: both means together are twice the mean over all
         assert np.linalg.norm(by_hand.coef_ - estimator.coef_) < 0.1 * np.linalg.norm(estimator.coef_)
 
@@ -482,4 +486,104 @@ def test_solvers_and_objectives_that_do_not_fit_say_so() -> None:
         fit(objective=StructuredHinge(), solver=BCFW(n_passes=0))
     crf = StructuredPredictor(objective=ExactLogLikelihood())
     with pytest.raises(ValueError, match=r"partial_fit needs solver=DoubleSGD\(\)"):
-        crf.partial_fit(X, y, classes=list("abcdefghijklmnopqrstuvwxyz"))
+        crf.partial_fit(X, y, classes=ALPHABET)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"averaging": PolynomialAveraging(1)}], ids=repr)
+def test_the_certificate_is_that_of_the_weights_returned(options: dict[str, Any], seed: int) -> None:
+    """Not of earlier ones, which the dual may have caught up with."""
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(rng.integers(1, 6), 4)) for _ in range(20)]
+    y = [rng.integers(0, 3, len(x)) for x in X]
+    svm = StructuredPredictor(objective=StructuredHinge(), l2=1.0, solver=BCFW(0.05, **options), random_state=0)
+    svm.fit(X, y)
+    last = svm.history_[-1]
+    p = svm._start(X, y)[0]
+    assert last["iteration"] == svm.n_iter_
+    assert last["primal"] == pytest.approx(-p.objective_at(svm.coef_), rel=1e-12)
+    assert last["gap"] == pytest.approx(last["primal"] - last["dual"])
+    assert last["gap"] <= 0.05 * last["primal"]
+    json.dumps(svm.history_)
+
+
+def test_a_solver_with_a_score_of_its_own_is_learned_for() -> None:
+    """What the solver adds counts in primal and dual: the same optimum as by enumeration of the same problem."""
+
+    def agreements(labels: Any) -> float:
+        return 3.0 * float((labels[1:] == labels[:-1]).sum())
+
+    def solve(unary: Floats) -> Any:
+        every = np.array(list(itertools.product(range(unary.shape[1]), repeat=len(unary))), dtype=np.int32)
+        scores = unary[np.arange(len(unary)), every].sum(axis=1) + [agreements(y) for y in every]
+        return every[np.argmax(scores)]
+
+    rng = np.random.default_rng(0)
+    X = [Example(rng.normal(size=(4, 3)), label_features=np.eye(2)) for _ in range(8)]
+    y = [rng.integers(0, 2, 4) for _ in X]
+
+    svm = StructuredPredictor(
+        WithoutEdges(), FromSolver(solve, agreements), StructuredHinge(), l2=0.5, solver=BCFW(1e-3), random_state=0
+    ).fit(X, y)
+    last = svm.history_[-1]
+    p = svm._start(X, y)[0]
+    assert last["primal"] == pytest.approx(-p.objective_at(svm.coef_), rel=1e-12)
+    solver = DoubleSGD(n_passes=2000, batch_size=8)
+    by_steps = -p.objective_at(solver.run(p, solver.start(p)).average)
+    assert last["dual"] - 1e-9 <= by_steps <= 1.01 * last["primal"]
+
+
+class WithoutEdges(MatchingModel):  # type: ignore[misc]  # final for users; here it saves a model
+    """Scores of labels by features, and nothing more."""
+
+    def n_weights(self, data: Any, n_labels: int) -> int:
+        """One a feature and label."""
+        return int(data.n_features * n_labels)
+
+
+def test_a_path_with_unlabelled_examples_and_one_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm starts are those of the labelled part; Ctrl-C ends the whole path."""
+    X, y = ocr_words(12)
+    some = [*y[:8], *([None] * 4)]
+    svm = StructuredPredictor(objective=StructuredHinge(), solver=BCFW(0.05), classes=ALPHABET, random_state=0)
+    path = regularisation_path(svm, X, some, [1.0, 2.0])
+    alone = StructuredPredictor(
+        objective=StructuredHinge(), l2=2.0, solver=BCFW(0.05), classes=ALPHABET, random_state=0
+    ).fit(X, some)
+    np.testing.assert_array_equal(path[1].coef_, alone.coef_)  # the first to be fitted
+    assert {h["phase"] for h in path[0].history_} == {1, 2}
+
+    def interrupt(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BCFW, "_step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        regularisation_path(svm, X, some, [1.0, 2.0])
+    for wrong in (0.1, ["a"], [1.0, -1.0]):
+        with pytest.raises(ValueError, match="l2s"):
+            regularisation_path(svm, X, y, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "objective", [StructuredHinge(), ExactLogLikelihood(), ExactMarginalLogLikelihood()], ids=repr
+)
+def test_nothing_to_learn_is_done_at_once(objective: Objective) -> None:
+    """One class: the start is the optimum, and no number is NaN; a warning would be an error here."""
+    X = [np.ones((3, 2)), np.ones((1, 2))]
+    est = StructuredPredictor(objective=objective, random_state=0).fit(X, [[7, 7, 7], [7]])
+    assert est.history_[-1]["gap"] == pytest.approx(0, abs=1e-12)
+    assert est.history_[-1]["objective"] == pytest.approx(0, abs=1e-12)
+    assert est.n_iter_ <= 2
+    np.testing.assert_array_equal(est.predict(X)[0], [7, 7, 7])
+
+
+def test_a_finished_checkpoint_of_lbfgs_stays_as_it_is(tmp_path: Path) -> None:
+    """Fitting again from it does nothing more."""
+    X, y = ocr_words(20)
+    crf = StructuredPredictor(objective=ExactLogLikelihood(), l2=0.01, random_state=0)
+    path = tmp_path / "checkpoint"
+    first = crf.fit(X, y, checkpoint=path)
+    weights, n_iter, history = first.coef_, first.n_iter_, first.history_
+    again = crf.fit(X, y, checkpoint=path)
+    np.testing.assert_array_equal(again.coef_, weights)
+    assert (again.n_iter_, len(again.history_)) == (n_iter, len(history))

@@ -152,7 +152,7 @@ def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results,
     some = np.random.default_rng(0).permutation(len(ocr.X))[:400]
     ocr = type(ocr)([ocr.X[i] for i in some], [ocr.y[i] for i in some], ocr.folds[some])
     folder = tmp_path_factory.mktemp("experiment")
-    results = Results(folder, "ocr", {"seed": 0, "quick": True})
+    results = Results(folder, "ocr", {"seed": 0, "quick": True}, "test")
     experiment = Experiment.make(ocr, seed=0, n_threads=1, quick=True)
     experiment.run(results, list(METHODS), ["small", "large"], [0, 1], Progress())
     return results, ocr_report.write(results, ocr, folder / "report.html")
@@ -173,7 +173,7 @@ def test_the_choice_of_l2_is_better_than_its_neighbours(small_experiment: tuple[
             assert look["marginals"]["EXACT"]["distance"] == 0
             for fold in (0, 1):
                 assert 0 < results[run_name(protocol, method, fold)]["error"] < 0.9
-    again = Results(results.path.parent, "ocr", {"seed": 0, "quick": True})
+    again = Results(results.path.parent, "ocr", {"seed": 0, "quick": True}, "test")
     assert again[run_name("large", "crf", 1)] == results[run_name("large", "crf", 1)]
 
 
@@ -232,14 +232,43 @@ def test_the_report_opens_in_a_browser(small_experiment: tuple[Results, Path], w
     assert cells == 2 * len(METHODS)
 
 
+def test_results_from_another_version_or_other_data_do_not_mix(tmp_path: Path) -> None:
+    """The fingerprint tells; and a folder that cannot be written to is found before the work."""
+    Results(tmp_path, "ocr", {"seed": 0}, "one")["entry"] = {"error": 0.1}
+    assert Results(tmp_path, "ocr", {"seed": 0}, "one")["entry"] == {"error": 0.1}
+    with pytest.raises(ValueError, match="other data or another version"):
+        Results(tmp_path, "ocr", {"seed": 0}, "two")
+    ocr = load_ocr()
+    whole = Experiment.make(ocr, seed=0, n_threads=1, quick=True).fingerprint
+    part = type(ocr)(ocr.X[:-1], ocr.y[:-1], ocr.folds[:-1])
+    assert Experiment.make(part, seed=0, n_threads=1, quick=True).fingerprint != whole
+    done = run("reproduce", "ocr", "--quick", "--out", "/sys/kernel")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_trainings_are_compared_fold_by_fold() -> None:
+    """Only folds that both have; none, no comparison; a clear difference is named."""
+    ours = Cell([0, 1, 2, 3], [18.0, 18.1, 18.2, 18.0], [], 1.0, 1e-3, None)
+    exact = Cell([1, 2, 3, 4], [19.1, 19.2, 19.1, 30.0], [], 1.0, 1e-3, None)
+    compared = ocr_report._compare_training({"marginal": ours, "exact-marginal": exact})
+    assert compared is not None
+    assert compared["n"] == 3
+    assert compared["difference"] == pytest.approx(-1.0333, abs=1e-3)
+    assert compared["verdict"] == "ours"
+    other = Cell([7], [19.1], [], 1.0, 1e-3, None)
+    assert ocr_report._compare_training({"marginal": ours, "exact-marginal": other}) is None
+    assert ocr_report._compare_training({"marginal": ours}) is None
+
+
 def test_cells_say_how_they_compare_with_the_paper() -> None:
     """Within the paper's spread, better, or worse; nothing for a single fold's spread."""
-    assert Cell([19.0, 20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "within"
-    assert Cell([18.0, 18.2], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "better"
-    assert Cell([20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "worse"
-    assert Cell([20.0], [], 1.0, 1e-3, None).verdict == "none"
-    assert Cell([20.0], [], 1.0, 1e-3, None).text == "20.0"
-    assert Cell([19.0, 21.0], [], 1.0, 1e-3, None).text == "20.0 ± 1.4"
+    assert Cell([0], [19.0, 20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "within"
+    assert Cell([0], [18.0, 18.2], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "better"
+    assert Cell([0], [20.0], [], 1.0, 1e-3, (19.5, 0.4)).verdict == "worse"
+    assert Cell([0], [20.0], [], 1.0, 1e-3, None).verdict == "none"
+    assert Cell([0], [20.0], [], 1.0, 1e-3, None).text == "20.0"
+    assert Cell([0], [19.0, 21.0], [], 1.0, 1e-3, None).text == "20.0 ± 1.4"
 
 
 def test_a_missing_extra_is_named_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -327,12 +328,12 @@ def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: st
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"l2": 0}, "l2 must be a number, positive"),
-        ({"l2": np.nan}, "l2 must be a number, positive"),
-        ({"unlabelled_weight": -1}, "unlabelled_weight must be a number, not negative"),
-        ({"solver": DoubleSGD(n_passes=0)}, "n_passes must be positive"),
+        ({"l2": 0}, "l2 must be a number above 0"),
+        ({"l2": np.nan}, "l2 must be a number above 0"),
+        ({"unlabelled_weight": -1}, "unlabelled_weight must be a number at least 0"),
+        ({"solver": DoubleSGD(n_passes=0)}, "n_passes must be a number above 0"),
         ({"solver": DoubleSGD(batch_size=0)}, "batch_size must be an integer of at least 1"),
-        ({"solver": DoubleSGD(first_step=-1)}, "first_step must be positive"),
+        ({"solver": DoubleSGD(first_step=-1)}, "first_step must be a number above 0"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, 2]))}, "label_costs must be 3 numbers"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, -2, 1]))}, "label_costs must be 3 numbers"),
         ({"model": GraphModel()}, "GraphModel needs two labels"),
@@ -355,13 +356,13 @@ def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"model": GraphModel}, r"model must be a Model, such as SequenceModel\(\)"),
-        ({"structure": "chain"}, "structure must be a Structure"),
-        ({"objective": Hamming()}, "objective must be a Objective"),
+        ({"model": GraphModel}, r"model must be of type Model, such as SequenceModel\(\)"),
+        ({"structure": "chain"}, "structure must be of type Structure"),
+        ({"objective": Hamming()}, "objective must be of type Objective"),
         ({"objective": LogLikelihood}, "objective must be"),
-        ({"solver": "sgd"}, "solver must be a Solver, such as DoubleSGD"),
-        ({"decoding": "MAP"}, "decoding must be a Decoding"),
-        ({"task_loss": "hamming"}, "task_loss must be a TaskLoss"),
+        ({"solver": "sgd"}, "solver must be of type Solver, such as DoubleSGD"),
+        ({"decoding": "MAP"}, "decoding must be of type Decoding"),
+        ({"task_loss": "hamming"}, "task_loss must be of type TaskLoss"),
     ],
 )
 def test_parts_of_the_wrong_type_are_named(parameters: dict[str, Any], message: str) -> None:
@@ -418,3 +419,53 @@ def test_matchings_need_a_row_for_every_site_and_no_more_than_labels() -> None:
     wide = Example(rng.normal(size=(2, 2)), label_features=rng.normal(size=(3, 5)))
     with pytest.raises(ValueError, match="the examples must have as many"):
         est.predict([wide])
+
+
+def test_options_of_fit_are_checked_before_it(tmp_path: Path) -> None:
+    """Each error names the option; nothing is lost after hours."""
+    X, y = words(6)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"validation": X}, "validation must be a pair"),
+        ({"validation": True}, "validation must be a pair"),
+        ({"patience": 0}, "patience must be an integer"),
+        ({"patience": "a"}, "patience must be an integer"),
+        ({"checkpoint": tmp_path / "nowhere" / "x"}, "does not exist"),
+        ({"checkpoint": tmp_path}, "it is a folder"),
+        ({"checkpoint": tmp_path / "x", "checkpoint_seconds": "x"}, "checkpoint_seconds must be a number"),
+        ({"callback": 3}, "callback must be a function"),
+    ]
+    for options, message in cases:
+        with pytest.raises((ValueError, TypeError, OSError), match=message):
+            predictor().fit(X, y, **options)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"solver": DoubleSGD(n_passes="a")}, "n_passes must be a number"),  # type: ignore[arg-type]
+        ({"solver": DoubleSGD(first_step="a")}, "first_step must be a number"),  # type: ignore[arg-type]
+        ({"solver": DoubleSGD(averaging=3)}, "averaging must be an Averaging"),  # type: ignore[arg-type]
+        ({"calibration": 2.5}, "calibration must be a number of folds"),
+        ({"objective": MarginalLogLikelihood("hamming")}, "loss of the objective must be of type TaskLoss"),  # type: ignore[arg-type]
+    ]
+    for parameters, message in wrong:
+        with pytest.raises((ValueError, TypeError), match=message):
+            predictor(**parameters).fit(X, y)
+
+
+def test_every_example_is_tried_on_the_structure_before_the_fit() -> None:
+    """A cycle in the last of them, and labels that no matching has, are found and named at once."""
+    path, cycle = [[0, 1], [1, 2]], [[0, 1], [1, 2], [2, 0]]
+    X = [Example(np.ones((3, 1)), edges) for edges in (path, path, path, cycle)]
+    with pytest.raises(ValueError, match="example 3 contain a cycle"):
+        StructuredPredictor(structure=Tree(), random_state=0).fit(X, [[0, 1, 0]] * 4)
+    X = [Example(np.ones((2, 1)), label_features=np.ones((3, 1)))] * 3
+    with pytest.raises(ValueError, match="y holds labels that Matching does not allow"):
+        StructuredPredictor(MatchingModel(), Matching(), classes=range(3), random_state=0).fit(
+            X, [[0, 1], [1, 2], [2, 2]]
+        )
+
+
+def test_classes_may_be_a_range_and_l2_a_small_float(tmp_path: Path) -> None:
+    """Both are saved, by save and in a checkpoint."""
+    X, letters = words(6)
+    y = [np.searchsorted(list("abc"), word) for word in letters]
+    est = predictor(classes=range(3), l2=np.float32(0.1), solver=DoubleSGD(n_passes=1))
+    est.fit(X, y, checkpoint=tmp_path / "checkpoint", checkpoint_seconds=0).save(tmp_path / "model")
+    assert StructuredPredictor.load(tmp_path / "model").classes_ == [0, 1, 2]

@@ -81,7 +81,7 @@ def _choices(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
 )
 @click.option("--folds", type=Folds(), help="Folds to run, such as 0 or 0,3-5. All ten by default.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use. All cores by default.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of everything random.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of everything random.")
 @click.option("--quick", is_flag=True, help="All methods on one fold of the small protocol: under a minute.")
 @click.option(
     "--data",
@@ -119,17 +119,20 @@ def ocr(
     ocr_report.check_installed()
     folder = out or Path("perturbmap-ocr-quick" if quick else "perturbmap-ocr")
     words = load_ocr(data)
-    results = Results(folder, "ocr", {"seed": seed, "quick": quick, "data": data.name if data else "package"})
-    chosen = methods or tuple(METHODS)
-    parts = ("small",) if quick else protocols or ("small", "large")
+    experiment = Experiment.make(words, seed=seed, n_threads=threads, quick=quick)
+    settings = {"seed": seed, "quick": quick, "data": data.name if data else "package"}
+    results = Results(folder, "ocr", settings, experiment.fingerprint)
     bars = Bars()
     try:
-        experiment = Experiment.make(words, seed=seed, n_threads=threads, quick=quick)
-        experiment.run(results, chosen, parts, [0] if quick else folds or list(range(10)), bars)
+        parts = ("small",) if quick else protocols or ("small", "large")
+        experiment.run(results, methods or tuple(METHODS), parts, [0] if quick else folds or list(range(10)), bars)
     finally:
         bars.close()
-    report = ocr_report.write(results, words, folder / "report.html")
-    click.echo(ocr_report.text_table(results))
+    try:
+        report = ocr_report.write(results, words, folder / "report.html")
+        click.echo(ocr_report.text_table(results))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{results.path} is damaged ({error}): remove it, or name another folder.") from error
     click.echo(f"\nReport:  {report}\nResults: {results.path}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 import warnings
 from collections.abc import Hashable, Sequence
@@ -17,17 +16,18 @@ from sklearn.model_selection import KFold
 from perturbmap import persistence
 from perturbmap.annotations import NO_LABELS, Annotations, check_length, find_classes
 from perturbmap.calibration import Calibration
+from perturbmap.checks import check_count, check_number
 from perturbmap.decoding import Decoding
 from perturbmap.examples import Dataset
 from perturbmap.fit_run import Callback, FitOptions, Run
-from perturbmap.inference import check_count, decode, marginals
+from perturbmap.inference import decode, marginals
 from perturbmap.models import Model, SequenceModel
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.semi_supervised import complete, mixture
 from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
-from perturbmap.structures import Chain, Structure
+from perturbmap.structures import Chain, InfeasibleError, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 from perturbmap.task_losses.base import sums_by_example
 
@@ -131,7 +131,8 @@ class StructuredPredictor(BaseEstimator):
 
         With ``validation`` data, the weights of the least validation loss are kept, and learning stops when it has
         not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
-        already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had.
+        already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had
+        (`LBFGS`: at the same optimum, by other steps). Validation losses are those of the best labelling.
         ``callback`` gets a dict of progress now and then, with the weights so far as "coef". Ctrl-C ends the fit with
         the weights so far.
         """
@@ -139,11 +140,16 @@ class StructuredPredictor(BaseEstimator):
         return self
 
     def _fit(self, X: Sequence[Any], y: Sequence[Any], options: FitOptions, warm: State | None = None) -> State:
-        """Fits; from the state of another l2, if there is one."""
+        """Fits, from the state of another l2, if there is one; returns the state on fully labelled examples."""
         problem, annotations, classes = self._start(X, y)
         held_out = None
         if options.validation is not None:
+            if not isinstance(options.validation, (tuple, list)) or len(options.validation) != 2:
+                raise ValueError("validation must be a pair (X, y) of examples and their labels.")
             held_out = self._encode_validation(problem, classes, *options.validation)
+        check_count("patience", options.patience)
+        if options.callback is not None and not callable(options.callback):
+            raise TypeError(f"callback must be a function of a dict, but is {options.callback!r}.")
         run = Run(problem, self._solver, self._task_loss, held_out, options, warm)
         if options.checkpoint is not None:
             run.resume(options.checkpoint, options.checkpoint_seconds, self, annotations)
@@ -159,7 +165,7 @@ class StructuredPredictor(BaseEstimator):
         state = State(w, w) if run.state is None else run.state
         self._set_fitted(problem, classes, state, w, run.calibration)
         self.seed_, self.history_ = run.problem.seed, run.history
-        return state
+        return state if run.first_state is None else run.first_state
 
     def _set_fitted(
         self,
@@ -358,13 +364,8 @@ class StructuredPredictor(BaseEstimator):
     ) -> tuple[Problem, Annotations, list[Hashable]]:
         """Checks everything before any work is done, and changes nothing."""
         self._check_parts()
-        for name, number, may_be_zero in (
-            ("l2", self.l2, False),
-            ("unlabelled_weight", self.unlabelled_weight, True),
-        ):
-            if not isinstance(number, numbers.Real) or not (0 < number < np.inf or (may_be_zero and number == 0)):
-                expected = "not negative" if may_be_zero else "positive"
-                raise ValueError(f"{name} must be a number, {expected}, but is {number!r}.")
+        l2 = check_number("l2", self.l2)
+        check_number("unlabelled_weight", self.unlabelled_weight, or_equal=True)
         check_count("n_perturbations", self.n_perturbations)
         self._objective.check(self._structure)
         self._solver.check(self._objective)
@@ -383,10 +384,16 @@ class StructuredPredictor(BaseEstimator):
         c = self._objective.label_weights(annotations.q, data.sizes, data.site_offsets)
         targets = Targets(annotations.labels, c, annotations.is_complete, np.ones(len(data)))
         seed = seed_of(self.random_state, "random_state")
-        problem = Problem(data, targets, k, self._model, self._structure, self._objective, self.l2, seed)
-        # The structure has its say now, not after an hour.
-        first = np.arange(min(2, len(data)))
-        self._structure.maximise(self._model.potentials(np.zeros(n_weights), data.take(first), k))
+        problem = Problem(data, targets, k, self._model, self._structure, self._objective, l2, seed)
+        # The structure has its say now, not after an hour; of a solver of the user's, only two examples are asked.
+        some = np.arange(len(data) if self._structure.is_thread_safe else min(2, len(data)))
+        f = self._model.potentials(np.zeros(n_weights), data.take(some), k)
+        try:
+            self._structure.maximise(f, annotations.labels[: f.n_sites])
+        except InfeasibleError as error:
+            raise ValueError(
+                f"y holds labels that {type(self._structure).__name__} does not allow: {error}"
+            ) from None
         return problem, annotations, classes
 
     def _encode_validation(
@@ -395,30 +402,33 @@ class StructuredPredictor(BaseEstimator):
         data = Dataset.from_examples(X)
         if data.n_features != problem.data.n_features:
             raise ValueError(f"validation has {data.n_features} features, but X has {problem.data.n_features}.")
+        if self._model.n_weights(data, problem.n_labels) != problem.n_weights:
+            raise ValueError("validation must have as many edge_features and label_features as X.")
         notes = Annotations.encode(y, data, classes, "validation y")
         if not notes.is_hard or not (notes.labels >= 0).any():
             raise ValueError("validation y must hold labels, and no soft ones.")
         return data, notes
 
     def _check_parts(self) -> None:
+        loss = "task_loss" if self.task_loss is not None else "loss of the objective"
         for name, part, kind, example in (
             ("model", self._model, Model, "SequenceModel()"),
             ("structure", self._structure, Structure, "Chain()"),
             ("objective", self._objective, Objective, "MarginalLogLikelihood(Hamming())"),
             ("solver", self._solver, Solver, "DoubleSGD()"),
-            ("task_loss", self._task_loss, TaskLoss, "Hamming()"),
+            (loss, self._task_loss, TaskLoss, "Hamming()"),
             ("decoding", self.decoding, Decoding, "Decoding.MAP"),
         ):
             if not isinstance(part, kind):
-                raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but is {part!r}.")
+                raise TypeError(f"{name} must be of type {kind.__name__}, such as {example}, but is {part!r}.")
 
     def _calibrate(self, problem: Problem, labelled: np.ndarray) -> Calibration:
         """Pinned log-odds of held-out examples, by cross-validation on the labelled part."""
         assert self.calibration is not None
-        if not 2 <= self.calibration <= len(labelled):
+        if not isinstance(self.calibration, (int, np.integer)) or not 2 <= self.calibration <= len(labelled):
             raise ValueError(
                 f"calibration must be a number of folds from 2 to the {len(labelled)} labelled examples, "
-                f"but is {self.calibration}."
+                f"but is {self.calibration!r}."
             )
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):

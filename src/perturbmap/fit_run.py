@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from perturbmap import persistence
 from perturbmap.annotations import Annotations
 from perturbmap.calibration import Calibration
+from perturbmap.checks import check_number
 from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem, Solver, State
@@ -53,6 +54,7 @@ class Run:
         self._saved: tuple[dict[str, Any], int] | None = None
         self.phase = 1
         self.first_weights: Floats | None = None
+        self.first_state: State | None = None  # of phase 1, once it is over
         self.calibration: Calibration | None = None
         self.history: list[dict[str, Any]] = []
         self._best: tuple[float, Floats] | None = None
@@ -84,6 +86,7 @@ class Run:
     def next_phase(self) -> None:
         """Begins phase 2 of Algorithm 3 at the weights that phase 1 found."""
         self.first_weights = self.best_weights()
+        self.first_state = self.state
         self.phase, self.state, self._looks_since_best, self._stopped = 2, None, 0, False
 
     def go(self) -> None:
@@ -150,7 +153,8 @@ class Run:
         self, path: str | os.PathLike[str], seconds: float, estimator: BaseEstimator, annotations: Annotations
     ) -> None:
         """Takes up the checkpoint, if there is one of this very fit; else writes to that path from now on."""
-        self._path, self._interval = path, seconds
+        self._path, self._interval = path, check_number("checkpoint_seconds", seconds, or_equal=True)
+        persistence.check_writable(path)
         self._fingerprint = self._digest(estimator, annotations)
         if not os.path.exists(path):
             return

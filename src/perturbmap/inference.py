@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from perturbmap.checks import check_count
 from perturbmap.perturbation import Rng, gumbel_noise, perturb, seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.structures.base import ExactStructure, Structure, check_given, threads
@@ -184,13 +185,6 @@ def _check_given(structure: Structure, f: Potentials, given: ArrayLike | None) -
     if f.unary.ndim != 2:
         raise ValueError("f has perturbed copies already: pass the potentials before they were perturbed.")
     return known
-
-
-def check_count(name: str, n: int) -> int:
-    """A positive integer; else an error that names the argument."""
-    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, but is {n!r}.")
-    return int(n)
 
 
 def _parts(f: Potentials, given: Labels | None) -> Iterator[tuple[Potentials, slice, Labels | None]]:

@@ -20,11 +20,21 @@ from perturbmap.decoding import Decoding
 FORMAT_VERSION = 1
 
 
-def write_atomically(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
-    """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises an error now, where writing would fail later."""
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} cannot be written: it is a folder.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target} cannot be written: the folder {target.parent} does not exist.")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"{target} cannot be written: the folder {target.parent} does not allow it.")
+
+
+def write_atomically(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
+    """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole."""
+    check_writable(path)
+    target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -91,7 +101,7 @@ def to_json(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (list, tuple, range, np.ndarray)):
         return [to_json(v) for v in value]
     if isinstance(value, Decoding):
         return {"class": "Decoding", "value": value.value}

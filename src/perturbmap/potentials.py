@@ -35,7 +35,10 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def as_floats(name: str, values: ArrayLike) -> Floats:
+_FORBID = " To forbid a label, use a large negative number, or `given` to fix one."
+
+
+def as_floats(name: str, values: ArrayLike, hint: str = "") -> Floats:
     """Contiguous float64, all finite; else an error that names the argument."""
     try:
         array = np.ascontiguousarray(values, dtype=np.float64)
@@ -48,10 +51,7 @@ def as_floats(name: str, values: ArrayLike) -> Floats:
         array = array.reshape(())
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(
-            f"{name} must be finite, but {name}{list(where)} is {array[where]}. "
-            "To forbid a label, use a large negative number, or `given` to fix one."
-        )
+        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.{hint}")
     return array
 
 
@@ -121,7 +121,7 @@ class Potentials:
     streams: NDArray[np.uint64]
 
     def __init__(self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: ArrayLike | None = None) -> None:
-        u = as_floats("unary", unary)
+        u = as_floats("unary", unary, _FORBID)
         if u.ndim not in (2, 3) or u.shape[-1] == 0:
             raise ValueError(
                 f"unary must have shape (n_sites, n_labels) with at least one label, but it has shape {u.shape}."
@@ -135,7 +135,7 @@ class Potentials:
             e = np.empty((0, 2), dtype=np.int32)
         else:
             e = _chain_edges(site_offsets) if edges is None else check_edges(edges, n_sites)
-            tables = as_floats("pairwise", pairwise)
+            tables = as_floats("pairwise", pairwise, _FORBID)
             per_edge, shared = (len(e), n_labels, n_labels), (n_labels, n_labels)
             if tables.shape not in (per_edge, shared):
                 raise ValueError(
@@ -317,7 +317,13 @@ class Potentials:
         """
         y = self.check_labels("labels", labels, unknown=False)
         rows = y.reshape(-1, self.n_sites) if self.n_sites else y.reshape(math.prod(y.shape[:-1]), 0)
-        each = np.ascontiguousarray(np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(rows), len(self))))
+        each = np.asarray(weight, dtype=np.float64)
+        try:
+            each = np.ascontiguousarray(np.broadcast_to(each, (len(rows), len(self))))
+        except ValueError:
+            raise ValueError(
+                f"weight must be one number or one an example, {len(self)}, but has shape {each.shape}."
+            ) from None
         unary = np.zeros((self.n_sites, self.n_labels))
         tables = np.zeros((1 if self.is_shared else self.n_edges, self.n_labels, self.n_labels))
         _core.indicators(self.to_core(), rows, each, unary, tables)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
-from perturbmap.estimator import StructuredPredictor
+from perturbmap.checks import check_number
+from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
 from perturbmap.fit_run import FitOptions
 from perturbmap.solvers import State
 
@@ -18,14 +21,20 @@ def regularisation_path(
     """A fitted clone of the estimator for every l2, in the order of ``l2s``.
 
     They are fitted from the largest l2 down: strong penalties are fast to solve, and each solution is a start for the
-    next. `BCFW` keeps its dual variables, `LBFGS` and `DoubleSGD` the weights.
+    next. `BCFW` keeps its dual variables, `LBFGS` and `DoubleSGD` the weights. Ctrl-C ends the whole path.
     """
-    if not len(l2s):
-        raise ValueError("l2s must hold at least one number.")
+    if not isinstance(l2s, (Sequence, np.ndarray)) or not len(l2s):
+        raise ValueError(f"l2s must be a list of at least one number, but is {l2s!r}.")
+    strengths = [check_number(f"l2s[{i}]", l2) for i, l2 in enumerate(l2s)]
     fitted: dict[int, StructuredPredictor] = {}
     state: State | None = None
-    for position in sorted(range(len(l2s)), key=lambda i: -l2s[i]):
-        one: StructuredPredictor = clone(estimator).set_params(l2=l2s[position])
-        state = one._fit(X, y, FitOptions(), warm=state)
-        fitted[position] = one
-    return [fitted[position] for position in range(len(l2s))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitInterruptedWarning)
+        for position in sorted(range(len(strengths)), key=lambda i: -strengths[i]):
+            one: StructuredPredictor = clone(estimator).set_params(l2=strengths[position])
+            try:
+                state = one._fit(X, y, FitOptions(), warm=state)
+            except FitInterruptedWarning:
+                raise KeyboardInterrupt from None
+            fitted[position] = one
+    return [fitted[position] for position in range(len(strengths))]

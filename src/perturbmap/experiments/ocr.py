@@ -4,16 +4,18 @@ Protocol.  "small": train on one fold, test on the nine others; "large": the oth
            error pooled over a fold's test letters; mean and standard deviation over folds. Words are read by their
            best labelling, as in the paper, and besides by the most probable letter at each place (exact marginals).
 Features.  The 128 pixels of a letter, scaled to unit length; a bias and marks at both ends are the model's own.
-l2.        Chosen once a method and protocol, on words held out from the training words of the first fold, in steps of
-           a half decade until both neighbours are worse.
+l2.        Chosen once a method and protocol, on words held out from the training words of the first fold that is run,
+           in steps of a half decade until both neighbours are worse.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -45,7 +47,8 @@ from perturbmap.task_losses import Hamming
 
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 HALF_DECADE = 10**0.5
-#: Words shown.
+#: Test words on which marginals are compared, and words shown.
+N_COMPARED = {"small": 500, "large": 500, "quick": 200}
 N_SHOWN = 8
 N_PERTURBATIONS = 100
 N_BINS = 10
@@ -62,49 +65,52 @@ class Method:
     paper: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _both(solver: Solver[Any]) -> dict[str, Solver[Any]]:
-    return {"small": solver, "large": solver}
-
-
 def _frank_wolfe(n_passes: int) -> BCFW:
     return BCFW(0.01, n_passes, gap_sampling=False, pairwise_steps=False, averaging=PolynomialAveraging(1))
 
 
-_SGD = DoubleSGD(n_passes=60, first_step=3.0)
+#: By protocol; and shorter, for a quick look.
+_L_BFGS: dict[str, Solver[Any]] = {"small": LBFGS(), "large": LBFGS(), "quick": LBFGS()}
+_BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(20), "quick": _frank_wolfe(15)}
+_SGD: dict[str, Solver[Any]] = {
+    "small": DoubleSGD(60, first_step=3.0),
+    "large": DoubleSGD(60, first_step=3.0),
+    "quick": DoubleSGD(30, first_step=3.0),
+}
 
 METHODS: dict[str, Method] = {
     "crf": Method(
         "CRF",
         ExactLogLikelihood(),
-        _both(LBFGS()),
+        _L_BFGS,
         {"small": 3e-4, "large": 1e-5},
         {"small": (19.5, 0.4), "large": (13.1, 0.8)},
     ),
     "ssvm": Method(
         "structured SVM",
         StructuredHinge(),
-        {"small": _frank_wolfe(30), "large": _frank_wolfe(20)},
+        _BCFW,
         {"small": 1e-3, "large": 1e-4},
         {"small": (19.5, 0.4), "large": (12.0, 1.1)},
     ),
     "perturb-map": Method(
         "perturb&MAP",
         LogLikelihood(),
-        _both(_SGD),
+        _SGD,
         {"small": 3e-5, "large": 1e-5},
         {"small": (19.1, 0.3), "large": (12.5, 1.1)},
     ),
     "marginal": Method(
         "marginal perturb&MAP",
         MarginalLogLikelihood(),
-        _both(_SGD),
+        _SGD,
         {"small": 3e-5, "large": 1e-5},
         {"small": (19.1, 0.3), "large": (12.8, 1.2)},
     ),
     "exact-marginal": Method(
         "exact marginal likelihood",
         ExactMarginalLogLikelihood(),
-        _both(_SGD),  # as the row above: nothing but the marginals differs
+        _SGD,  # as the row above: nothing but the marginals differs
         {"small": 3e-5, "large": 1e-5},
     ),
 }
@@ -118,15 +124,24 @@ class Experiment:
     X: list[Floats]
     seed: int
     n_threads: int | None
-    n_validation_splits: dict[str, int]
-    #: Test words on which marginals are compared.
-    n_compared: int
+    quick: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data and of what the methods are: results with another do not mix."""
+        digest = hashlib.blake2b(f"{version('perturbmap')} {METHODS}".encode(), digest_size=8)
+        for part in (*self.ocr.X, *self.ocr.y, self.ocr.folds):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
     @classmethod
     def make(cls, ocr: OCR, *, seed: int, n_threads: int | None, quick: bool) -> Experiment:
         """Scales the letters to unit length."""
         X = [x / np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True)) for x in ocr.X]
-        return cls(ocr, X, seed, n_threads, {"small": 1 if quick else 5, "large": 1}, 200 if quick else 500)
+        return cls(ocr, X, seed, n_threads, quick)
+
+    def _solver(self, protocol: str, method: str) -> Solver[Any]:
+        return METHODS[method].solvers["quick" if self.quick else protocol]
 
     def run(
         self,
@@ -168,7 +183,7 @@ class Experiment:
             Chain(self.n_threads),
             METHODS[method].objective,
             l2=l2,
-            solver=METHODS[method].solvers[protocol],
+            solver=self._solver(protocol, method),
             task_loss=Hamming(),
             n_perturbations=N_PERTURBATIONS,
             classes=LETTERS,
@@ -185,7 +200,7 @@ class Experiment:
         train, _ = self.ocr.split(protocol, fold)
         # Shuffled: the words are sorted, and a run of them would hold words that occur nowhere else.
         splits = list(KFold(5, shuffle=True, random_state=self.seed).split(train))
-        splits = splits[: self.n_validation_splits[protocol]]
+        splits = splits if protocol == "small" and not self.quick else splits[:1]
         errors: dict[float, float] = {}
 
         def error(l2: float) -> float:
@@ -231,7 +246,7 @@ class Experiment:
         def error_of(w: Floats) -> float:
             return float(np.mean(structure.argmax(SequenceModel().potentials(w, data, len(LETTERS))) != truth))
 
-        curve = Curve(error_of if closer else None, METHODS[method].solvers[protocol], len(train), progress)
+        curve = Curve(error_of if closer else None, self._solver(protocol, method), len(train), progress)
         start = time.perf_counter()
         est = self._estimator(protocol, method, l2).fit(*self._words(train), callback=curve)
         seconds = time.perf_counter() - start - curve.looking
@@ -245,7 +260,7 @@ class Experiment:
         if not closer:
             return entry, None
         rng = np.random.default_rng(self.seed)
-        some = rng.permutation(test)[: self.n_compared]
+        some = rng.permutation(test)[: N_COMPARED["quick" if self.quick else protocol]]
         f = est._potentials(self._words(some)[0])[1]
         return entry, {
             "fold": fold,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from perturbmap.datasets import N_FOLDS, OCR, PROTOCOLS
 from perturbmap.experiments.ocr import METHODS, choice_name, look_name, run_name
@@ -27,6 +28,7 @@ _KINDS = {"EXACT": "exact", "PINNED": "pinned", "INTEGRATED": "integrated", "COU
 class Cell:
     """One method under one protocol, in per cent."""
 
+    folds: list[int]
     errors: list[float]
     errors_by_marginals: list[float]
     seconds: float
@@ -80,9 +82,11 @@ def table(results: Results) -> dict[str, dict[str, Cell]]:
     cells: dict[str, dict[str, Cell]] = {}
     for protocol in PROTOCOLS:
         for method, about in METHODS.items():
-            runs = [results[run] for fold in range(N_FOLDS) if (run := run_name(protocol, method, fold)) in results]
+            folds = [fold for fold in range(N_FOLDS) if run_name(protocol, method, fold) in results]
+            runs = [results[run_name(protocol, method, fold)] for fold in folds]
             if runs:
                 cells.setdefault(protocol, {})[method] = Cell(
+                    folds,
                     [100 * run["error"] for run in runs],
                     [100 * run["error_by_marginals"] for run in runs],
                     float(np.mean([run["seconds"] for run in runs])),
@@ -136,6 +140,16 @@ def write(results: Results, ocr: OCR, path: Path) -> Path:
             "examples": _examples(looks, ocr),
             "kinds": _KINDS,
             "calibration": {p: _calibration(p, column, cells[p]) for p, column in looks.items()},
+            "solvers": {
+                key: " / ".join(
+                    dict.fromkeys(
+                        " ".join(repr(METHODS[key].solvers["quick" if results.settings["quick"] else p]).split())
+                        for p in cells
+                    )
+                )
+                for key in METHODS
+                if any(key in column for column in cells.values())
+            },
             "settings": results.settings,
             "machine": results.machine,
             "n_words": len(ocr.X),
@@ -150,6 +164,7 @@ def _draw_curves(axes: Axes, looks: dict[str, Any], against: str) -> None:
         axes.plot(x, y, "o-", color=_COLOUR[method], markersize=3, linewidth=1.5, label=METHODS[method].name)
         highest = max(highest, y[-1])
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter("")
     axes.set_ylim(top=min(axes.get_ylim()[1], 1.6 * highest))
     axes.set_xlabel({"seconds": "seconds of training", "passes": "passes over the training words"}[against])
     axes.set_ylabel("test error, % of letters")
@@ -229,18 +244,19 @@ def _compare_training(cells: dict[str, Cell]) -> dict[str, Any] | None:
     """Marginal perturb&MAP against the exact marginal likelihood, fold by fold."""
     if not {"marginal", "exact-marginal"} <= cells.keys():
         return None
-    ours, exact = cells["marginal"].errors, cells["exact-marginal"].errors
-    if len(ours) != len(exact):
+    ours, exact = (dict(zip(c.folds, c.errors, strict=True)) for c in (cells["marginal"], cells["exact-marginal"]))
+    common = sorted(ours.keys() & exact.keys())
+    if not common:
         return None
-    differences = np.array(ours) - np.array(exact)
-    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else None
-    mean = float(differences.mean())
-    verdict = "undecided" if error is None or abs(mean) <= 2 * error else "exact" if mean > 0 else "ours"
+    differences = np.array([ours[fold] - exact[fold] for fold in common])
+    mean, n = float(differences.mean()), len(common)
+    error = float(np.std(differences, ddof=1) / np.sqrt(n)) if n > 1 else None
+    is_clear = error is not None and abs(mean) > student_t.ppf(0.975, n - 1) * error
     return {
-        "ours": cells["marginal"].mean,
-        "exact": cells["exact-marginal"].mean,
+        "ours": float(np.mean([ours[fold] for fold in common])),
+        "exact": float(np.mean([exact[fold] for fold in common])),
         "difference": mean,
         "error": error,
-        "n": len(differences),
-        "verdict": verdict,
+        "n": n,
+        "verdict": "undecided" if not is_clear else "exact" if mean > 0 else "ours",
     }

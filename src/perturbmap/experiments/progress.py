@@ -40,7 +40,8 @@ class Bars(Progress):
     def start(self, n_runs: int, n_done: int) -> None:
         """See `Progress.start`."""
         if n_done:
-            print(f"{n_done} of {n_runs} runs are there already; the others follow.", file=self._file)
+            others = "nothing is left to do" if n_done == n_runs else "the others follow"
+            print(f"{n_done} of {n_runs} runs are there already; {others}.", file=self._file)
         shape = "{desc:<44}{percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} runs, {elapsed} gone, {remaining} left"
         self._all = tqdm(
             total=n_runs, initial=n_done, file=self._file, disable=not self._is_terminal, bar_format=shape, desc="all"

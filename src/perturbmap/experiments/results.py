@@ -18,22 +18,25 @@ FORMAT_VERSION = 1
 class Results:
     """Named entries in ``results.json`` of a folder; every change is on disk before the next step begins."""
 
-    def __init__(self, folder: Path, experiment: str, settings: Mapping[str, Any]) -> None:
-        """Opens the folder's results, or begins them.
+    def __init__(self, folder: Path, experiment: str, settings: Mapping[str, Any], fingerprint: str) -> None:
+        """Opens the folder's results, or begins them; either way it is written at once, to know that it can be.
 
-        ValueError where the folder holds results of another experiment or with other settings: they do not mix.
+        ValueError where the folder holds results of another experiment, with other settings, or made by another
+        version or from other data, as the fingerprint tells: they do not mix.
         """
         self.path = folder / "results.json"
         self._contents: dict[str, Any] = {
             "experiment": experiment,
             "format_version": FORMAT_VERSION,
             "settings": dict(settings),
+            "fingerprint": fingerprint,
             "machine": machine(),
             "entries": {},
         }
         folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             self._contents["entries"] = self._read()["entries"]
+        self._write()
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -43,7 +46,7 @@ class Results:
                 FORMAT_VERSION,
             )
             entries, settings = found["entries"], found["settings"]
-            if not isinstance(entries, dict):
+            if not all(isinstance(part, dict) for part in (entries, settings, *entries.values())):
                 raise TypeError
         except (OSError, ValueError, KeyError, TypeError):
             raise ValueError(f"{self.path} is damaged: remove it, or name another folder with --out.") from None
@@ -56,6 +59,11 @@ class Results:
             raise ValueError(
                 f"{self.path} holds results with another {' and '.join(differing)}: name another folder with --out, "
                 "or remove it."
+            )
+        if found.get("fingerprint") != self._contents["fingerprint"]:
+            raise ValueError(
+                f"{self.path} holds results from other data or another version of the experiment: name another "
+                "folder with --out, or remove it."
             )
         return dict(found)
 
@@ -77,6 +85,9 @@ class Results:
 
     def __setitem__(self, name: str, entry: Any) -> None:
         self._contents["entries"][name] = entry
+        self._write()
+
+    def _write(self) -> None:
         text = json.dumps(self._contents, indent=1, allow_nan=False) + "\n"
         write_atomically(self.path, lambda file: file.write(text.encode()))
 

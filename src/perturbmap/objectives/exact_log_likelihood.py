@@ -28,5 +28,5 @@ class ExactLogLikelihood(ExactObjective, LabellingObjective):
         if (y < 0).any():
             known, observed = exact.log_partition(f, given=y, weights=targets.weights)
         else:
-            known, observed = f.score(y), f.indicators(y, targets.weights)
+            known, observed = structure.evaluate(f, y), f.indicators(y, targets.weights)
         return known - total, difference(observed, expected)

@@ -29,6 +29,6 @@ class LogLikelihood(LabellingObjective):
         if (y < 0).any():
             y, known = structure.maximise(perturbed, given=y)
         else:
-            known = perturbed.score(y)
+            known = structure.evaluate(perturbed, y)
         gradient = difference(f.indicators(y, targets.weights), f.indicators(free, targets.weights))
         return known - best, gradient

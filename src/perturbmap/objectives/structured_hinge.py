@@ -36,5 +36,5 @@ class StructuredHinge(SiteObjective):
         if (y < 0).any():
             y, known = structure.maximise(f, given=y)
         else:
-            known = f.score(y)
+            known = structure.evaluate(f, y)
         return known - augmented, difference(f.indicators(y, targets.weights), f.indicators(worst, targets.weights))

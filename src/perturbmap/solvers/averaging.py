@@ -16,6 +16,12 @@ class Averaging(BaseEstimator):
         """Rho of step h = 1, 2, ... of n_iter; 1 forgets what was before."""
 
 
+def check_averaging(averaging: object) -> None:
+    """None, for the default, or an `Averaging`."""
+    if averaging is not None and not isinstance(averaging, Averaging):
+        raise TypeError(f"averaging must be an Averaging, such as PolynomialAveraging(), but is {averaging!r}.")
+
+
 @final
 class NoAveraging(Averaging):
     """The last iterate."""

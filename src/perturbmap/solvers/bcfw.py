@@ -23,12 +23,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap import _core
+from perturbmap.checks import check_number
 from perturbmap.examples import Dataset
 from perturbmap.objectives.base import Objective
 from perturbmap.objectives.structured_hinge import StructuredHinge
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.solvers.averaging import Averaging
+from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
 
 #: A cached labelling is good enough if it gains this part of what the example's last maximiser did,
@@ -52,12 +52,6 @@ class Block:
 
     def __init__(self, labels: Labels, alpha: Floats) -> None:
         self.labels, self.alpha = labels, alpha
-
-    def scores(self, g: Potentials) -> Floats:
-        """G of every labelling."""
-        values = np.empty((len(self.labels), 1))
-        _core.score(g.to_core(), self.labels, values)
-        return values[:, 0]
 
     def find_or_add(self, y: Labels) -> int:
         """The position of a labelling; a new one gets alpha 0."""
@@ -100,7 +94,7 @@ class BCFWState(State):
 
     def dual(self, l2: float) -> float:
         """D(alpha), a lower bound on the optimum."""
-        return self.b_alpha - 0.5 * l2 * float(self.w @ self.w)
+        return float(self.b_alpha - 0.5 * l2 * (self.w @ self.w))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """See `State.arrays`: the labellings of all examples one after another."""
@@ -128,7 +122,7 @@ class BCFW(Solver[BCFWState]):
     averaging : of the iterates, for instance ``PolynomialAveraging(1)``; the certificate is then that of the average
 
     `history_` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
-    certificates among them).
+    certificates among them). An entry speaks of the weights of its iteration.
     """
 
     knows_progress = True
@@ -152,10 +146,9 @@ class BCFW(Solver[BCFWState]):
 
     def check(self, objective: Objective) -> None:
         """See `Solver.check`."""
-        if not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, but is {self.tolerance}.")
-        if not 0 < self.n_passes < np.inf:
-            raise ValueError(f"n_passes must be positive and finite, but is {self.n_passes}.")
+        check_number("tolerance", self.tolerance, 0, 1)
+        check_number("n_passes", self.n_passes)
+        check_averaging(self.averaging)
         if not isinstance(objective, StructuredHinge):
             raise ValueError(
                 f"BCFW solves the dual of StructuredHinge(); leave solver out for {type(objective).__name__}."
@@ -274,7 +267,7 @@ class BCFW(Solver[BCFWState]):
         g = StructuredHinge.augment(f, problem.targets.label_weights[offsets[i] : offsets[i + 1]])
 
         block = state.blocks[i]
-        scores = block.scores(g)
+        scores = problem.structure.evaluate(g, block.labels)[:, 0]
         mean = float(block.alpha @ scores)
         to = int(scores.argmax())
         if not self.cache or scale * (scores[to] - mean) < max(
@@ -323,7 +316,11 @@ class BCFW(Solver[BCFWState]):
         state.done = 0
 
     def _is_done(self, problem: Problem, state: BCFWState) -> bool:
-        return np.isfinite(state.primal) and state.gap(problem.l2) <= self.tolerance * state.primal
+        """Whether the weights at hand, and no earlier ones, are certified to be near the optimum."""
+        if state.certified_at != state.iteration or not np.isfinite(state.primal):
+            return False
+        rounding = 1e-12 * float(problem.targets.label_weights.sum()) / len(problem.data)
+        return state.gap(problem.l2) <= self.tolerance * state.primal + rounding
 
     def _is_due_to_certify(self, problem: Problem, state: BCFWState) -> bool:
         """After 1, 2, 4, 8, ... passes, every so many from then on, and when the estimates of the gap are small."""
@@ -341,7 +338,7 @@ class BCFW(Solver[BCFWState]):
             hinge += float(scales @ (values - truth))
             for i, best in enumerate(values):
                 block = state.blocks[first + i]
-                mean = float(block.alpha @ block.scores(g[i]))
+                mean = float(block.alpha @ problem.structure.evaluate(g[i], block.labels)[:, 0])
                 state.gaps[first + i] = scales[i] * max(0.0, best - mean)
                 if self.cache:
                     block.find_or_add(y[int(g.site_offsets[i]) : int(g.site_offsets[i + 1])])
@@ -390,7 +387,7 @@ def _apply(problem: Problem, state: BCFWState) -> None:
     data, targets = problem.data, problem.targets
     n = len(data)
     total, state.b_alpha = np.zeros(len(state.w)), 0.0
-    for first, g, _ in _augmented(problem, np.zeros(len(state.w))):
+    for first, g, truths in _augmented(problem, np.zeros(len(state.w))):
         scales = targets.weights[first : first + len(g)] / n
         part = data.take(np.arange(first, first + len(g)))
         truth = g.indicators(targets.labels[data.site_offsets[first] : data.site_offsets[first + len(g)]], scales)
@@ -398,7 +395,9 @@ def _apply(problem: Problem, state: BCFWState) -> None:
         for i, scale in enumerate(scales):
             one, block = g[i], state.blocks[first + i]
             moments = one.indicators(block.labels, scale * block.alpha[:, None])
-            state.b_alpha += scale * float(block.alpha @ block.scores(one))
+            # At w = 0 the scores are the losses, and whatever the structure adds of its own.
+            losses = problem.structure.evaluate(one, block.labels)[:, 0] - truths[i]
+            state.b_alpha += scale * float(block.alpha @ losses)
             unary[g.site_offsets[i] : g.site_offsets[i + 1]] -= moments.unary
             if pairwise is not None and moments.pairwise is not None:
                 target = ... if g.is_shared else slice(int(g.edge_offsets[i]), int(g.edge_offsets[i + 1]))
@@ -415,4 +414,8 @@ def _augmented(problem: Problem, w: Floats) -> Iterator[tuple[int, Potentials, F
         part = data.take(np.arange(first, min(first + _CHUNK, len(data))))
         sites = slice(int(data.site_offsets[first]), int(data.site_offsets[first + len(part)]))
         f = problem.model.potentials(w, part, problem.n_labels)
-        yield first, StructuredHinge.augment(f, targets.label_weights[sites]), f.score(targets.labels[sites])
+        yield (
+            first,
+            StructuredHinge.augment(f, targets.label_weights[sites]),
+            problem.structure.evaluate(f, targets.labels[sites]),
+        )

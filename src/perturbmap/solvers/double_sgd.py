@@ -9,9 +9,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from perturbmap.checks import check_count, check_number
 from perturbmap.objectives.base import Objective
 from perturbmap.potentials import Floats
-from perturbmap.solvers.averaging import Averaging, PolynomialAveraging
+from perturbmap.solvers.averaging import Averaging, PolynomialAveraging, check_averaging
 from perturbmap.solvers.base import Problem, Solver, State
 
 #: Reports that a fit makes to its callback, and looks that it takes at validation data.
@@ -58,12 +59,11 @@ class DoubleSGD(Solver[State]):
 
     def check(self, objective: Objective) -> None:
         """See `Solver.check`; any objective will do."""
-        if not 0 < self.n_passes < np.inf:
-            raise ValueError(f"n_passes must be positive and finite, but is {self.n_passes}.")
-        if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
-            raise ValueError(f"batch_size must be an integer of at least 1, but is {self.batch_size}.")
-        if self.first_step is not None and not self.first_step > 0:
-            raise ValueError(f"first_step must be positive, but is {self.first_step}.")
+        check_number("n_passes", self.n_passes)
+        check_count("batch_size", self.batch_size)
+        if self.first_step is not None:
+            check_number("first_step", self.first_step)
+        check_averaging(self.averaging)
 
     def start(self, problem: Problem, w: Floats | None = None) -> State:
         """See `Solver.start`; zeros by default."""

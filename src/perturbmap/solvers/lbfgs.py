@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from perturbmap.inference import check_count
+from perturbmap.checks import check_count, check_number
 from perturbmap.objectives import StructuredHinge
 from perturbmap.objectives.base import Objective
 from perturbmap.potentials import Floats
@@ -37,7 +37,8 @@ class LBFGS(Solver[LBFGSState]):
 
     tolerance : stops when the objective is certainly within this part of its maximum. The penalty makes the problem
         strongly concave, so that the gradient g at w bounds what is left: for weights without bounds,
-        ``||g||^2 / (2 l2)``. (For `ExactMarginalLogLikelihood`, which is not concave, it is a rule to stop, no more.)
+        ``||g||^2 / (2 l2)``. (Where the objective is not concave, as `ExactMarginalLogLikelihood` and the likelihood
+        of partly known labels are not, it is a rule to stop, no more.)
     max_iter : iterations at most
     memory : past gradients from which the curvature is estimated
 
@@ -54,8 +55,7 @@ class LBFGS(Solver[LBFGSState]):
 
     def check(self, objective: Objective) -> None:
         """See `Solver.check`."""
-        if not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, but is {self.tolerance}.")
+        check_number("tolerance", self.tolerance, 0, 1)
         check_count("max_iter", self.max_iter)
         check_count("memory", self.memory)
         if objective.is_perturbed or isinstance(objective, StructuredHinge):
@@ -94,7 +94,7 @@ class LBFGS(Solver[LBFGSState]):
         n_iter: int | None = None,
     ) -> LBFGSState:
         """See `Solver.run`."""
-        everything, stopped = _Everything(problem), False
+        everything, stopped, done = _Everything(problem), False, False
         gradient = np.zeros_like(state.w)  # at the point that was evaluated last, which is the one accepted
 
         def loss(w: Floats) -> tuple[float, Floats]:
@@ -102,37 +102,39 @@ class LBFGS(Solver[LBFGSState]):
             gradient[:] = problem.l2 * w - grad
             return 0.5 * problem.l2 * float(w @ w) - value, gradient.copy()
 
-        def on_iteration(intermediate_result: Any) -> None:
-            w = np.array(intermediate_result.x)
-            state.w, state.average, state.iteration = w, w, state.iteration + 1
-            state.objective = -float(intermediate_result.fun)
+        def look(w: Floats, value: float) -> bool:
+            state.w, state.average, state.objective = w, w, -value
             state.gap = _suboptimality(problem, w, gradient)
-            nonlocal stopped
+            return state.gap <= self.tolerance * abs(state.objective)
+
+        def on_iteration(intermediate_result: Any) -> None:
+            nonlocal stopped, done
+            state.iteration += 1
+            done = look(np.array(intermediate_result.x), float(intermediate_result.fun))
             stopped = on_step is not None and on_step(state)
-            if stopped or state.gap <= self.tolerance * abs(state.objective):
+            if stopped or done:
                 raise StopIteration
 
         signed = problem.model.nonnegative(problem.data, problem.n_labels)
         lower = np.full(len(state.w), -np.inf)
         lower[signed] = 0.0
         left = (self.max_iter if n_iter is None else n_iter) - state.iteration
-        if left <= 0:
-            return state
         with everything:
-            minimize(
-                loss,
-                state.w,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=np.stack([lower, np.full(len(lower), np.inf)], axis=1),
-                callback=on_iteration,
-                # The callback stops it; ftol only where rounding lets it get no further.
-                options={"maxiter": left, "maxfun": 20 * left, "maxcor": self.memory, "ftol": 1e-14, "gtol": 0.0},
-            )
-        if not stopped and not state.gap <= self.tolerance * abs(state.objective):
-            warn_of_gap(
-                f"LBFGS ended after {state.iteration} iterations", state.gap / abs(state.objective), self.tolerance
-            )
+            done = look(state.w, loss(state.w)[0])
+            if not done and left > 0:
+                minimize(
+                    loss,
+                    state.w,
+                    jac=True,
+                    method="L-BFGS-B",
+                    bounds=np.stack([lower, np.full(len(lower), np.inf)], axis=1),
+                    callback=on_iteration,
+                    # The callback stops it; ftol only where rounding lets it get no further.
+                    options={"maxiter": left, "maxfun": 20 * left, "maxcor": self.memory, "ftol": 1e-14, "gtol": 0.0},
+                )
+        if not stopped and not done:
+            what = f"LBFGS ended after {state.iteration} iterations"
+            warn_of_gap(what, state.gap / max(1e-300, abs(state.objective)), self.tolerance)
         return state
 
 

@@ -85,6 +85,10 @@ class Structure(ABC):
         """The best labels, ``(..., n_sites)``."""
         return self.maximise(f, given)[0]
 
+    def evaluate(self, f: Potentials, labels: ArrayLike) -> Floats:
+        """The scores of labels ``(..., n_sites)`` as `maximise` counts them, ``(..., n_examples)``."""
+        return f.score(labels)
+
     def pinned(self, f: Potentials, pins: ArrayLike | None = None, given: ArrayLike | None = None) -> Pinned:
         """All pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``."""
         return PinnedOneByOne(self, f, check_pins(f, pins), check_given(f, given))

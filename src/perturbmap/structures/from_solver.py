@@ -45,6 +45,15 @@ class FromSolver(Structure):
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
+    def evaluate(self, f: Potentials, labels: ArrayLike) -> Floats:
+        """See `Structure.evaluate`: with the solver's own score."""
+        values = f.score(labels)
+        if self.score is None:
+            return values
+        y = np.asarray(labels).reshape(-1, f.n_sites)
+        own = [[float(self.score(part.astype(np.int32))) for part in f.split(row)] for row in y]
+        return values + np.array(own, dtype=np.float64).reshape(values.shape)
+
     def _solve(self, unary: Floats, given: Labels | None) -> tuple[Labels, float]:
         if given is None or (given < 0).all():
             y = self._call(unary)
