@@ -192,6 +192,7 @@ def test_ctrl_c_leaves_a_usable_estimator() -> None:
     """A warning says so; the weights so far predict."""
     X, y = words(60)
     est = predictor(solver=DoubleSGD(n_passes=1e6, first_step=0.3))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.warns(UserWarning, match=r"interrupted at step \d+; the estimator has the weights so far"):
         est.fit(X, y)
