@@ -37,7 +37,7 @@ def test_help_and_version() -> None:
     """A newcomer finds the command to try; the version is the package's."""
     for arguments in ([], ["--help"], ["-h"]):
         shown = run(*arguments)
-        assert "perturbmap reproduce ocr --quick" in shown.stdout + shown.stderr
+        assert "\n    perturbmap reproduce ocr --quick" in shown.stdout + shown.stderr  # on a line of its own
     assert run("--version").stdout.strip() == f"perturbmap, version {perturbmap.__version__}"
     text = run("reproduce", "ocr", "--help").stdout
     for option in ("--method", "--protocol", "--folds", "--threads", "--seed", "--quick", "--out"):

@@ -33,20 +33,23 @@ class Folds(click.ParamType[list[int]]):
         return sorted(folds)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_ABOUT = """Structured prediction by perturb-and-MAP.
+
+The library is used from Python (import perturbmap); this command regenerates the experiments of the paper that it
+implements, with a report to open in a browser.
+
+\b
+Try:
+  perturbmap reproduce ocr --quick     one fold, under a minute
+  perturbmap reproduce ocr             the whole table, about twenty minutes
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, help=_ABOUT)
 @click.version_option(perturbmap.__version__, prog_name="perturbmap")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def cli(debug: bool) -> None:
-    r"""Structured prediction by perturb-and-MAP.
-
-    The library is used from Python (import perturbmap); this command regenerates the experiments of the paper it
-    implements, with a report to open in a browser.
-
-    \b
-    Try:
-      perturbmap reproduce ocr --quick     one fold, under a minute
-      perturbmap reproduce ocr             the whole table, about half an hour
-    """
+    """All commands; `main` reads --debug by itself."""
 
 
 @cli.group()
