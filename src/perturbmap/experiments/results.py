@@ -48,7 +48,7 @@ class Results:
             entries, settings = found["entries"], found["settings"]
             if not all(isinstance(part, dict) for part in (entries, settings, *entries.values())):
                 raise TypeError
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"{self.path} is damaged: remove it, or name another folder with --out.") from None
         if not same_kind:
             raise ValueError(f"{self.path} belongs to another experiment or version: name another folder with --out.")
