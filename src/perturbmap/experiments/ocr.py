@@ -49,7 +49,7 @@ LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 HALF_DECADE = 10**0.5
 #: Test words on which marginals are compared, and words shown.
 N_COMPARED = {"small": 500, "large": 500, "quick": 200}
-N_SHOWN = 8
+N_SHOWN = 9
 N_PERTURBATIONS = 100
 N_BINS = 10
 
@@ -71,7 +71,7 @@ def _frank_wolfe(n_passes: int) -> BCFW:
 
 #: By protocol; and shorter, for a quick look.
 _L_BFGS: dict[str, Solver[Any]] = {"small": LBFGS(), "large": LBFGS(), "quick": LBFGS()}
-_BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(20), "quick": _frank_wolfe(15)}
+_BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(30), "quick": _frank_wolfe(15)}
 _SGD: dict[str, Solver[Any]] = {
     "small": DoubleSGD(60, first_step=3.0),
     "large": DoubleSGD(60, first_step=3.0),
