@@ -1,0 +1,33 @@
+"""From image files to examples on superpixels, and back; needs ``pip install "perturbmap[images]"``."""
+
+from importlib import import_module
+
+try:
+    for name in ("skimage", "PIL", "joblib"):
+        import_module(name)
+except ImportError as error:
+    raise ImportError(f'perturbmap.images needs scikit-image ({error}): pip install "perturbmap[images]".') from error
+
+from perturbmap.images.cache import FeatureCache
+from perturbmap.images.features import DescribedImage, ImageFeatures, describe_edges
+from perturbmap.images.labels import labels_from_boxes, labels_from_mask
+from perturbmap.images.reading import ImageError, SkippedImageWarning, read_image, read_mask
+from perturbmap.images.superpixels import Superpixels, paint, segment
+from perturbmap.images.vocabulary import Vocabulary
+
+__all__ = [
+    "DescribedImage",
+    "FeatureCache",
+    "ImageError",
+    "ImageFeatures",
+    "SkippedImageWarning",
+    "Superpixels",
+    "Vocabulary",
+    "describe_edges",
+    "labels_from_boxes",
+    "labels_from_mask",
+    "paint",
+    "read_image",
+    "read_mask",
+    "segment",
+]

@@ -1,0 +1,144 @@
+"""Features computed once: on disk, checked when read, computed again where damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.examples import Example
+from perturbmap.experiments.progress import Progress
+from perturbmap.images.bar import as_progress
+from perturbmap.images.features import DescribedImage, ImageFeatures
+from perturbmap.images.parallel import for_each
+from perturbmap.images.reading import Path_, as_paths
+from perturbmap.images.superpixels import Superpixels
+from perturbmap.persistence import write_atomically
+
+FORMAT_VERSION = 1
+ARRAYS = ("features", "edges", "edge_features", "map")
+CHECKS = "checksums.json"
+
+
+@final
+class FeatureCache:
+    """A folder of described images, one folder each, named by a hash of settings, vocabularies and the file's bytes.
+
+    So an image may move or be renamed, and other settings never collide. An entry is one ``.npy`` file an array,
+    since those can be mapped into memory (members of an ``.npz`` cannot), and a file of checksums, written last. Each
+    file is written atomically: whoever is killed, or works in the same folder at the same time, leaves no entry that
+    is trusted and wrong.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], features: ImageFeatures) -> None:
+        self.folder, self.features = Path(folder), features
+        self._fingerprint = features.fingerprint()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.folder, os.W_OK):
+            raise PermissionError(f"folder must be one that can be written to, but {self.folder} cannot.")
+
+    def load(
+        self, paths: Iterable[Path_], *, n_jobs: int = 1, progress: bool | Progress = True, mmap: bool = True
+    ) -> dict[Path, DescribedImage]:
+        """The images described, by path, in the order of ``paths``; broken ones are left out with a warning.
+
+        What the folder lacks is computed in ``n_jobs`` processes and kept, each as soon as it is done. With ``mmap``,
+        features stay on disk until they are looked at, for as many images as half the process's limit of open files
+        allows (a map keeps its file open); those of the others are read.
+        """
+        files = as_paths(paths)
+        n_maps = _maps_left() if mmap else 0
+        bar = as_progress(progress)
+        bar.begin("features of images")
+        try:
+            entries = {path: self.entry(path) for path in files}
+            found: dict[Path, DescribedImage] = {}
+            for entry in dict.fromkeys(entries.values()):
+                described = _read(entry, mmap=len(found) < n_maps)
+                if described is not None:
+                    found[entry] = described
+            missing = {entry: path for path, entry in entries.items() if entry not in found}
+            n_done, n_all = len(found), len(found) + len(missing)
+            bar.advance(n_done / n_all)
+            targets = list(missing)
+            jobs = [(self.features, path, entry) for entry, path in missing.items()]
+            for n, _ in for_each(_compute, jobs, n_jobs):
+                n_done += 1
+                bar.advance(n_done / n_all, note=f"{n_done} of {n_all}")
+                described = _read(targets[n], mmap=len(found) < n_maps)
+                if described is None:
+                    raise OSError(f"{targets[n]} was written but cannot be read back: is the disk full or broken?")
+                found[targets[n]] = described
+        finally:
+            if bar is not progress:
+                bar.close()
+        return {path: found[entry] for path, entry in entries.items() if entry in found}
+
+    def entry(self, path: Path_) -> Path:
+        """The folder of an image's entry, whether it is there or not."""
+        with open(path, "rb") as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+        return self.folder / hashlib.sha256(f"{self._fingerprint} {content}".encode()).hexdigest()[:40]
+
+
+def _compute(features: ImageFeatures, path: Path, entry: Path) -> None:
+    """Describes the image and writes its entry."""
+    described = features.describe(path)
+    x, regions = described.example, described.superpixels
+    values = (x.features, x.edges, x.edge_features, regions.map.astype(np.min_scalar_type(len(regions) - 1)))
+    entry.mkdir(exist_ok=True)
+    checksums = {}
+    for name, array in zip(ARRAYS, values, strict=True):
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        content = buffer.getvalue()
+        checksums[name] = zlib.crc32(content)
+        _write(entry / f"{name}.npy", content)
+    text = json.dumps({"format_version": FORMAT_VERSION, "checksums": checksums})
+    _write(entry / CHECKS, text.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda file: file.write(content))
+
+
+def _read(entry: Path, mmap: bool) -> DescribedImage | None:
+    """The entry, or None where it is not there, not whole, or not what was written."""
+    try:
+        checks = json.loads((entry / CHECKS).read_bytes())
+        if checks["format_version"] != FORMAT_VERSION:
+            return None
+        arrays: dict[str, NDArray[Any]] = {}
+        for name in ARRAYS:
+            path = entry / f"{name}.npy"
+            content = path.read_bytes()
+            if zlib.crc32(content) != checks["checksums"][name]:
+                return None
+            if mmap and name == "features":
+                arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
+            else:
+                arrays[name] = np.load(io.BytesIO(content), allow_pickle=False)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    regions = arrays["map"].astype(np.int32)
+    areas = np.bincount(regions.ravel())
+    example = Example(arrays["features"], arrays["edges"], arrays["edge_features"], sizes=areas.astype(np.float64))
+    return DescribedImage(example, Superpixels(regions, arrays["edges"], areas))
+
+
+def _maps_left() -> int:
+    """How many files may still be mapped, so that half of the limit of open files is left for others."""
+    try:
+        import resource
+
+        return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - len(os.listdir("/dev/fd")))
+    except (ImportError, OSError):
+        return 0  # a system that does not say: everything is read

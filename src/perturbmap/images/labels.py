@@ -1,0 +1,65 @@
+"""From masks and boxes on pixels to labels of superpixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.annotations import UNKNOWN
+from perturbmap.images.reading import VOID
+from perturbmap.images.superpixels import Superpixels
+from perturbmap.potentials import Labels
+
+
+def _map(regions: Labels | Superpixels) -> Labels:
+    return regions.map if isinstance(regions, Superpixels) else np.asarray(regions)
+
+
+def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any]) -> Labels:
+    """What covers more of each superpixel, background (0, also where both are equal) or foreground (1); (D,).
+
+    ``mask`` is as `read_mask` has it; void pixels do not count, and -1 is a superpixel of nothing else.
+    """
+    where = _map(regions)
+    values = np.asarray(mask)
+    if values.shape != where.shape:
+        raise ValueError(f"mask must have the size of the superpixel map, {where.shape}, but has {values.shape}.")
+    if not np.isin(values, (0, 1, VOID)).all():
+        raise ValueError("mask must hold 0 (background), 1 (foreground) and 255 (void) alone; read_mask makes it so.")
+    n = int(where.max()) + 1
+    background = np.bincount(where[values == 0], minlength=n)
+    foreground = np.bincount(where[values == 1], minlength=n)
+    labels = np.where(foreground > background, 1, 0)
+    labels[background + foreground == 0] = UNKNOWN
+    return labels.astype(np.int32)
+
+
+def labels_from_boxes(regions: Labels | Superpixels, boxes: Any) -> Labels:
+    """0 for a superpixel wholly outside every box, -1 (unknown) for one with a pixel in some box; (D,).
+
+    A box is ``[xmin, ymin, xmax, ymax]`` as in PASCAL VOC: pixels are counted from 1 and both ends belong to it, so
+    that ``[1, 1, width, height]`` is the whole image. Of fractions, the pixels they touch belong to it. What reaches
+    beyond the image is cut off. Without any box all is background.
+    """
+    where = _map(regions)
+    height, width = where.shape
+    array = np.asarray(boxes, dtype=np.float64)
+    if array.size == 0:
+        array = array.reshape(0, 4)
+    if array.ndim != 2 or array.shape[1] != 4 or not np.isfinite(array).all():
+        raise ValueError(f"boxes must be a list of [xmin, ymin, xmax, ymax], but is {boxes!r}.")
+    inside = np.zeros(where.shape, dtype=bool)
+    for box in array:
+        x0, y0 = np.floor(box[:2]).astype(int) - 1
+        x1, y1 = np.ceil(box[2:]).astype(int)
+        if box[0] > box[2] or box[1] > box[3] or x0 >= width or y0 >= height or x1 <= 0 or y1 <= 0:
+            raise ValueError(
+                f"boxes holds {box.tolist()}, which is empty or outside the image of {width} x {height} pixels: "
+                "boxes are [xmin, ymin, xmax, ymax], in pixels of this image."
+            )
+        inside[max(0, y0) : y1, max(0, x0) : x1] = True
+    labels = np.zeros(int(where.max()) + 1, dtype=np.int32)
+    labels[np.unique(where[inside])] = UNKNOWN
+    return labels
