@@ -41,7 +41,7 @@ implements, with a report to open in a browser.
 \b
 Try:
   perturbmap reproduce ocr --quick     one fold, under a minute
-  perturbmap reproduce ocr             the whole table, about twenty minutes
+  perturbmap reproduce ocr             the whole table, up to half an hour
 """
 
 

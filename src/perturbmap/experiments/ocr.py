@@ -296,7 +296,7 @@ class Experiment:
         return kinds
 
     def _examples(self, est: StructuredPredictor, f: Potentials, words: NDArray[np.intp]) -> list[dict[str, Any]]:
-        """A few words, half of them with mistakes: what was predicted, and the three most probable letters."""
+        """A few words, about half of them with mistakes: what was predicted, and the three most probable letters."""
         predicted = f.split(Chain(self.n_threads).argmax(f))
         spelled = ["".join(np.array(LETTERS)[labels]) for labels in predicted]
         truth = ["".join(self.ocr.y[i]) for i in words]
