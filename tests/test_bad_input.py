@@ -227,7 +227,7 @@ def test_arguments_of_the_wrong_type_are_named() -> None:
         Chain().argmax(Z2)  # type: ignore[arg-type]  # the wrong type is the point
     for structure, potentials in ((Chain, f), (f, Chain())):
         with pytest.raises(TypeError, match="structure must be a Structure, such as Chain"):
-            marginals(structure, potentials)  # type: ignore[arg-type]
+            marginals(structure, potentials)  # type: ignore[arg-type]  # the wrong type is the point
 
 
 @pytest.mark.parametrize("function", [log_partition_bound, marginals])

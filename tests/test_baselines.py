@@ -30,7 +30,6 @@ from perturbmap import (
     Hamming,
     LogLikelihood,
     MarginalLogLikelihood,
-    MatchingModel,
     Objective,
     PolynomialAveraging,
     Potentials,
@@ -45,7 +44,8 @@ from perturbmap import (
 from perturbmap.datasets import load_ocr
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
-from perturbmap.solvers.bcfw import BCFWState, line_search
+from perturbmap.solvers.dual_state import BCFWState
+from perturbmap.solvers.line_search import line_search
 
 from .instances import is_injective
 from .test_learning import CASES, problem
@@ -519,11 +519,11 @@ def test_a_solver_with_a_score_of_its_own_is_learned_for() -> None:
         return every[np.argmax(scores)]
 
     rng = np.random.default_rng(0)
-    X = [Example(rng.normal(size=(4, 3)), label_features=np.eye(2)) for _ in range(8)]
+    X = [Example(rng.normal(size=(4, 3)), edges=[]) for _ in range(8)]
     y = [rng.integers(0, 2, 4) for _ in X]
 
     svm = StructuredPredictor(
-        WithoutEdges(), FromSolver(solve, agreements), StructuredHinge(), l2=0.5, solver=BCFW(1e-3), random_state=0
+        GraphModel(), FromSolver(solve, agreements), StructuredHinge(), l2=0.5, solver=BCFW(1e-3), random_state=0
     ).fit(X, y)
     last = svm.history_[-1]
     p = svm._start(X, y)[0]
@@ -531,14 +531,6 @@ def test_a_solver_with_a_score_of_its_own_is_learned_for() -> None:
     solver = DoubleSGD(n_passes=2000, batch_size=8)
     by_steps = -p.objective_at(solver.run(p, solver.start(p)).average)
     assert last["dual"] - 1e-9 <= by_steps <= 1.01 * last["primal"]
-
-
-class WithoutEdges(MatchingModel):  # type: ignore[misc]  # final for users; here it saves a model
-    """Scores of labels by features, and nothing more."""
-
-    def n_weights(self, data: Any, n_labels: int) -> int:
-        """One a feature and label."""
-        return int(data.n_features * n_labels)
 
 
 def test_a_path_with_unlabelled_examples_and_one_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -561,7 +553,7 @@ def test_a_path_with_unlabelled_examples_and_one_that_is_interrupted(monkeypatch
         regularisation_path(svm, X, some, [1.0, 2.0])
     for wrong in (0.1, ["a"], [1.0, -1.0]):
         with pytest.raises(ValueError, match="l2s"):
-            regularisation_path(svm, X, y, wrong)  # type: ignore[arg-type]
+            regularisation_path(svm, X, y, wrong)  # type: ignore[arg-type]  # the wrong type is the point
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ Memory.  The weights, and for each example the labellings of weight in its alpha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -27,9 +26,11 @@ from perturbmap.checks import check_number
 from perturbmap.examples import Dataset
 from perturbmap.objectives.base import Objective
 from perturbmap.objectives.structured_hinge import StructuredHinge
-from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.solvers.averaging import Averaging, check_averaging
-from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
+from perturbmap.solvers.base import Problem, Solver, warn_of_gap
+from perturbmap.solvers.dual_state import BCFWState, Block
+from perturbmap.solvers.line_search import line_search
 
 #: A cached labelling is good enough if it gains this part of what the example's last maximiser did,
 _CACHE_OF_LAST = 0.25
@@ -43,71 +44,6 @@ _PASSES_PER_CERTIFICATE = 10
 _DRAWS_PER_PASS = 10
 #: Examples of which the certificate holds the potentials at a time.
 _CHUNK = 512
-
-
-class Block:
-    """The dual variables of one example: labellings, ``(n, n_sites)``, and their probabilities alpha."""
-
-    __slots__ = ("alpha", "labels")
-
-    def __init__(self, labels: Labels, alpha: Floats) -> None:
-        self.labels, self.alpha = labels, alpha
-
-    def find_or_add(self, y: Labels) -> int:
-        """The position of a labelling; a new one gets alpha 0."""
-        same = np.flatnonzero((self.labels == y).all(axis=1))
-        if same.size:
-            return int(same[0])
-        self.labels = np.concatenate([self.labels, y[None]])
-        self.alpha = np.append(self.alpha, 0.0)
-        return len(self.alpha) - 1
-
-    def forget(self, max_idle: int) -> None:
-        """Drops the oldest labellings without weight."""
-        idle = np.flatnonzero(self.alpha == 0)
-        if idle.size > max_idle:
-            dropped = idle[: idle.size - max_idle]
-            self.labels = np.delete(self.labels, dropped, axis=0)
-            self.alpha = np.delete(self.alpha, dropped)
-
-
-@dataclass(eq=False)
-class BCFWState(State):
-    """Alpha, what follows from it, and the last certificate."""
-
-    blocks: list[Block] = field(default_factory=list)
-    #: A alpha, of which w is the projection, and b . alpha.
-    a_alpha: Floats = field(default_factory=lambda: np.zeros(0))
-    b_alpha: float = 0.0
-    #: Each example's part of the gap, when it was last looked at.
-    gaps: Floats = field(default_factory=lambda: np.zeros(0))
-    #: The examples drawn, and how many of them are done.
-    queue: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    done: int = 0
-    oracle_calls: int = 0
-    primal: float = np.inf
-    certified_at: int = 0
-
-    def gap(self, l2: float) -> float:
-        """What the weights that were certified last may lie above the optimum."""
-        return self.primal - self.dual(l2)
-
-    def dual(self, l2: float) -> float:
-        """D(alpha), a lower bound on the optimum."""
-        return float(self.b_alpha - 0.5 * l2 * (self.w @ self.w))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """See `State.arrays`: the labellings of all examples one after another."""
-        return {
-            **super().arrays(),
-            "labels": np.concatenate([b.labels.ravel() for b in self.blocks]),
-            "alpha": np.concatenate([b.alpha for b in self.blocks]),
-            "counts": np.array([len(b.alpha) for b in self.blocks]),
-            "a_alpha": self.a_alpha,
-            "gaps": self.gaps,
-            "queue": self.queue,
-            "numbers": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
-        }
 
 
 @final
@@ -355,31 +291,6 @@ class BCFW(Solver[BCFWState]):
             state.oracle_calls += len(problem.data)
         state.primal = 0.5 * problem.l2 * float(weights @ weights) + hinge
         state.certified_at = state.iteration
-
-
-def line_search(
-    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: slice, longest: float
-) -> float:
-    """Where ``-l2/2 ||project(v + t d)||^2 + t loss`` is greatest over 0 <= t <= longest; its slope at 0 is ``gain``.
-
-    The slope is ``loss - l2 project(v + t d) . d``: linear in t between the t at which a weight changes its sign.
-    """
-    signed_v, signed_d = v[nonnegative], d[nonnegative]
-    if not signed_d.any():
-        curvature = l2 * float(d @ d)
-        return longest if gain >= longest * curvature else gain / curvature
-    with np.errstate(divide="ignore", invalid="ignore"):
-        knots = -signed_v / signed_d
-    knots = np.concatenate([[0.0], np.sort(knots[(knots > 0) & (knots < longest)]), [longest]])
-    free_slope = float(v @ d - signed_v @ signed_d) + knots * float(d @ d - signed_d @ signed_d)
-    signed_slope = np.maximum(0.0, signed_v + knots[:, None] * signed_d) @ signed_d
-    slopes = loss - l2 * (free_slope + signed_slope)
-    past = np.flatnonzero(slopes <= 0)
-    if not past.size:
-        return longest
-    j = max(1, int(past[0]))
-    low, high = slopes[j - 1], slopes[j]
-    return float(knots[j - 1] + (knots[j] - knots[j - 1]) * np.clip(low / (low - high), 0.0, 1.0))
 
 
 def _apply(problem: Problem, state: BCFWState) -> None:

@@ -1,0 +1,77 @@
+"""The dual variables of the structured SVM: sparse, one block an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.potentials import Floats, Labels
+from perturbmap.solvers.base import State
+
+
+class Block:
+    """The dual variables of one example: labellings, ``(n, n_sites)``, and their probabilities alpha."""
+
+    __slots__ = ("alpha", "labels")
+
+    def __init__(self, labels: Labels, alpha: Floats) -> None:
+        self.labels, self.alpha = labels, alpha
+
+    def find_or_add(self, y: Labels) -> int:
+        """The position of a labelling; a new one gets alpha 0."""
+        same = np.flatnonzero((self.labels == y).all(axis=1))
+        if same.size:
+            return int(same[0])
+        self.labels = np.concatenate([self.labels, y[None]])
+        self.alpha = np.append(self.alpha, 0.0)
+        return len(self.alpha) - 1
+
+    def forget(self, max_idle: int) -> None:
+        """Drops the oldest labellings without weight."""
+        idle = np.flatnonzero(self.alpha == 0)
+        if idle.size > max_idle:
+            dropped = idle[: idle.size - max_idle]
+            self.labels = np.delete(self.labels, dropped, axis=0)
+            self.alpha = np.delete(self.alpha, dropped)
+
+
+@dataclass(eq=False)
+class BCFWState(State):
+    """Alpha, what follows from it, and the last certificate."""
+
+    blocks: list[Block] = field(default_factory=list)
+    #: A alpha, of which w is the projection, and b . alpha.
+    a_alpha: Floats = field(default_factory=lambda: np.zeros(0))
+    b_alpha: float = 0.0
+    #: Each example's part of the gap, when it was last looked at.
+    gaps: Floats = field(default_factory=lambda: np.zeros(0))
+    #: The examples drawn, and how many of them are done.
+    queue: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    done: int = 0
+    oracle_calls: int = 0
+    primal: float = np.inf
+    certified_at: int = 0
+
+    def gap(self, l2: float) -> float:
+        """What the weights that were certified last may lie above the optimum."""
+        return self.primal - self.dual(l2)
+
+    def dual(self, l2: float) -> float:
+        """D(alpha), a lower bound on the optimum."""
+        return float(self.b_alpha - 0.5 * l2 * (self.w @ self.w))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """See `State.arrays`: the labellings of all examples one after another."""
+        return {
+            **super().arrays(),
+            "labels": np.concatenate([b.labels.ravel() for b in self.blocks]),
+            "alpha": np.concatenate([b.alpha for b in self.blocks]),
+            "counts": np.array([len(b.alpha) for b in self.blocks]),
+            "a_alpha": self.a_alpha,
+            "gaps": self.gaps,
+            "queue": self.queue,
+            "numbers": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
+        }
