@@ -5,6 +5,8 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 
@@ -99,7 +101,8 @@ struct PinnedBatch {
     std::vector<typename Solver::Pins> pins;  // of each copy, one example after another
 };
 
-// Writes labels and pinned values; with `keep`, the maximisers are returned, to take moments of.
+// Writes labels and pinned values, NaN for those that `mask` leaves out and the maximiser does not satisfy; with `keep`,
+// the maximisers are returned, to take moments of.
 template <class Solver>
 std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<Input<std::uint8_t>> mask,
                                        Output<std::int32_t> labels, Output<double> values, bool keep, int n_threads) {
@@ -110,14 +113,39 @@ std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<
     PinnedBatch<Solver> kept;
     if (keep) kept.pins.resize(batch.n_examples * batch.n_copies);
     for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
-        const std::size_t first = batch.first_site(example);
-        solver.pin(batch.unary_of(copy, example), mask ? mask->data() + first * batch.n_labels : nullptr,
-                   labels.data() + copy * batch.n_sites + first,
-                   values.data() + (copy * batch.n_sites + first) * batch.n_labels);
+        const std::size_t first = batch.first_site(example), k = batch.n_labels;
+        const std::uint8_t* wanted = mask ? mask->data() + first * k : nullptr;
+        std::int32_t* y = labels.data() + copy * batch.n_sites + first;
+        double* value = values.data() + (copy * batch.n_sites + first) * k;
+        solver.pin(batch.unary_of(copy, example), wanted, y, value);
+        for (std::size_t d = 0; wanted && d < batch.sites(example); ++d)
+            for (std::size_t l = 0; l < k; ++l)
+                if (!wanted[d * k + l] && static_cast<std::size_t>(y[d]) != l)
+                    value[d * k + l] = std::numeric_limits<double>::quiet_NaN();
         if (keep) kept.pins[example * batch.n_copies + copy] = solver.pins();
     });
     if (!keep) return std::nullopt;
     return kept;
+}
+
+// Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10.
+bool are_supermodular(Input<double> tables) {
+    require(tables.size() % 4 == 0, "tables must have shape (n, 2, 2)");
+    bool fit = true;
+    for (const double *t = tables.data(), *end = t + tables.size(); t != end; t += 4)
+        fit &= (t[0] - t[1]) + (t[3] - t[2]) >= 0;
+    return fit;
+}
+
+// Whether all weights of pins are finite, and zero where the value says that there is no maximiser.
+bool are_weights(Input<double> weights, Input<double> values) {
+    require(weights.size() == values.size(), "weights must be as many as values");
+    bool fit = true;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        const double w = weights.data()[i];
+        fit &= (w == 0) | (std::isfinite(w) & std::isfinite(values.data()[i]));
+    }
+    return fit;
 }
 
 // Where all edges share one table, its moments are summed block by block of this many examples, and the
@@ -290,6 +318,8 @@ NB_MODULE(_core, module) {
     module.def("gumbel", &gumbel, release());
     module.def("score", &score);
     module.def("indicators", &indicators);
+    module.def("are_supermodular", &are_supermodular);
+    module.def("are_weights", &are_weights);
     module.def("graph_maximise", &maximise<GraphSolver>, release());
     module.def("graph_pin", &pin<GraphSolver>, release());
     module.def("graph_moments", &moments<GraphSolver>, release());

@@ -37,6 +37,7 @@ void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std:
 // Settles the pins from neighbour to neighbour.
 void PinnedCuts::settle_along() {
     for (std::int32_t root = 0; root < static_cast<std::int32_t>(nodes_.size()); ++root) {
+        if (!pending_[root]) continue;
         order_.assign(1, root);
         while (!order_.empty()) {
             const std::int32_t d = order_.back();
@@ -108,6 +109,7 @@ void PinnedCuts::settle_trivial() {
     const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
     alone_.resize(n);
     for (std::int32_t x = 0; x < n; ++x) {
+        if (!pending_[x]) continue;
         double alone = nodes_[x].room;
         bool is_alone = true;
         for (std::int32_t a = first_[x], end = first_[x + 1]; a < end; ++a) {
@@ -115,7 +117,7 @@ void PinnedCuts::settle_trivial() {
             is_alone &= arcs_[a].capacity <= nodes_[arcs_[a].head].room;
         }
         alone_[x] = alone;
-        if (is_alone && pending_[x]) settle_alone(x);
+        if (is_alone) settle_alone(x);
     }
 }
 

@@ -104,11 +104,11 @@ class PinnedCuts {
         arcs_[arc.sister].capacity += flow;
     }
 
-    std::vector<Arc> arcs_;                // both sides; the arcs of x are [first_[x], first_[x + 1])
+    std::vector<Arc, Unfilled<Arc>> arcs_;  // both sides; the arcs of x are [first_[x], first_[x + 1])
     std::vector<std::int32_t> first_;
     std::vector<std::int32_t> new_index_;  // of the flow's arcs in arcs_
     std::vector<Node> nodes_;
-    std::vector<double> alone_;            // F({x})
+    std::vector<double> alone_;            // F({x}) of the sites that were pending
     std::vector<std::uint8_t> pending_;    // sites still to be settled
     std::vector<std::int32_t> order_;      // sites to go on with
     std::vector<Frame> frames_;

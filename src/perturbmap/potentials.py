@@ -220,7 +220,8 @@ class Potentials:
     @property
     def stack(self) -> Floats:
         """The unary potentials with all copies on one leading axis, ``(n_copies, n_sites, n_labels)``."""
-        return self.unary.reshape(math.prod(self.unary.shape[:-2]), self.n_sites, self.n_labels)
+        u = self.unary
+        return u[None] if u.ndim == 2 else u.reshape(math.prod(u.shape[:-2]), *u.shape[-2:])
 
     @property
     def n_edges(self) -> int:

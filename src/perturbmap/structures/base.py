@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
 
 
@@ -144,16 +145,15 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
     array = np.ascontiguousarray(weights, dtype=np.float64)
     if array.shape != f.unary.shape:
         raise ValueError(f"weights must have shape {f.unary.shape}, one a pin, but has shape {array.shape}.")
+    if _core.are_weights(array, values):
+        return array
     if not np.isfinite(array).all():
         raise ValueError("weights must be finite.")
-    possible = np.isfinite(values)
-    if not possible.all() and (array[~possible] != 0).any():
-        site, label = (int(i) for i in np.argwhere((array != 0) & ~possible)[0][-2:])
-        raise ValueError(
-            f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
-            "contradicts the given labels or the structure."
-        )
-    return array
+    site, label = (int(i) for i in np.argwhere((array != 0) & ~np.isfinite(values))[0][-2:])
+    raise ValueError(
+        f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
+        "contradicts the given labels or the structure."
+    )
 
 
 def check_example_weights(f: Potentials, weights: ArrayLike) -> Floats:

@@ -33,7 +33,7 @@ class BinaryGraph(CompiledStructure):
                 f"BinaryGraph needs two labels, but unary has {f.n_labels}. "
                 "Use Chain or Tree for more labels, or FromSolver with a solver of your own."
             )
-        if not _not_supermodular(f).size:
+        if f.pairwise is None or _core.are_supermodular(f.pairwise) or not _not_supermodular(f).size:
             return ParallelEdges.keep(f)
         problem = ParallelEdges.merge(f)
         bad = _not_supermodular(problem.merged)
@@ -52,8 +52,6 @@ def _not_supermodular(f: Potentials) -> np.ndarray:
         return np.empty(0, dtype=np.intp)
     t = f.pairwise.reshape(-1, 4)
     coupling = (t[:, 0] - t[:, 1]) + (t[:, 3] - t[:, 2])
-    if (coupling >= 0).all():
-        return np.empty(0, dtype=np.intp)
     # A table computed as a sum may miss zero by rounding; that much is taken for zero.
     bad = np.flatnonzero(coupling < -1e-12 * np.abs(t).max(axis=1))
     return np.arange(f.n_edges) if f.is_shared and bad.size else bad

@@ -76,12 +76,10 @@ class CompiledStructure(Structure):
 
     def pin(self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool) -> tuple[Labels, Floats, Any]:
         """Free labels, pinned values and, with ``keep``, the maximisers as the kernel has them."""
-        free = np.empty(f.stack.shape[:-1], dtype=np.int32)
-        values = np.empty(f.stack.shape)
+        shape = f.stack.shape
+        free, values = np.empty(shape[:-1], dtype=np.int32), np.empty(shape)
         mask = None if pins is None else pins.view(np.uint8)
         kept = self.kernels.pin(batch, mask, free, values, keep, threads(self.n_threads))
-        if pins is not None:
-            values[~(pins | (np.arange(f.n_labels) == free[..., None]))] = np.nan
         return free.reshape(f.unary.shape[:-1]), values.reshape(f.unary.shape), kept
 
 
