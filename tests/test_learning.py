@@ -306,13 +306,14 @@ def test_learned_marginals_approach_the_true_ones_as_data_grow() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("weak_label", "expected"), [(None, 0.02), (box, 0.04)], ids=["unlabelled", "boxed"])
+@pytest.mark.parametrize(("weak_label", "expected"), [(None, 0.007), (box, 0.018)], ids=["unlabelled", "boxed"])
 def test_weak_labels_help_the_weighted_method(
     weak_label: Callable[[np.ndarray], np.ndarray] | None, expected: float
 ) -> None:
     """10 labelled examples of 300 features, with and without 200 others: soft labels lower the balanced loss.
 
-    The mean gain over three seeds is the expected one to within four of its standard errors, which are about 0.003.
+    The mean gain over three seeds is the expected one to within four of its standard errors, which are about 0.001.
+    By the best labelling it would be 0.09 and 0.10: most of what weak labels mend there, this decoding has by itself.
     """
     gains = []
     for seed in range(3):
@@ -335,7 +336,7 @@ def test_weak_labels_help_the_weighted_method(
         gains.append(est.fit(X, [*y[:10], *weak]).score(test, truth) - alone)
     mean, error = np.mean(gains), np.std(gains, ddof=1) / np.sqrt(len(gains))
     assert mean > 4 * error, f"gain {mean:.3f} +- {error:.3f}"
-    assert abs(mean - expected) < max(0.012, 4 * error), f"gain {mean:.3f} +- {error:.3f}"
+    assert abs(mean - expected) < max(0.004, 4 * error), f"gain {mean:.3f} +- {error:.3f}"
 
 
 def test_loss_aware_decoding_takes_unknown_areas_in_expectation(rng: np.random.Generator) -> None:
@@ -348,3 +349,20 @@ def test_loss_aware_decoding_takes_unknown_areas_in_expectation(rng: np.random.G
     for x, q, predicted in zip(X, est.predict_marginals(X), est.predict(X), strict=True):
         share = (x.sizes * q[:, 1]).sum() / x.sizes.sum()
         np.testing.assert_array_equal(predicted, (q[:, 1] > share).astype(int))
+
+
+def test_probabilities_are_free_of_the_weights_of_the_loss(rng: np.random.Generator) -> None:
+    """A fifth of the sites have label 1, whatever missing one costs; the best labelling follows the costs."""
+    X = [np.ones((50, 1)) for _ in range(40)]
+    y = [(rng.random(50) < 0.2).astype(int) for _ in range(40)]
+    share = np.concatenate(y).mean()
+    for costs in ([1.0, 1.0], [1.0, 9.0], [2.0, 0.5]):
+        objective = MarginalLogLikelihood(WeightedHamming(costs))
+        est = StructuredPredictor(GraphModel(), BinaryGraph(), objective, l2=1e-3, random_state=0).fit(X, y)
+        q = np.concatenate(est.predict_marginals(X))[:, 1]
+        np.testing.assert_allclose(q, share, atol=0.02)
+        odds = costs[1] * share / (costs[0] * (1 - share))
+        for decoding in (Decoding.MAP, Decoding.LOSS_AWARE):
+            labels = np.concatenate(est.set_params(decoding=decoding).predict(X))
+            np.testing.assert_array_equal(labels, int(odds > 1))
+        np.testing.assert_array_equal(np.concatenate(est.set_params(decoding=Decoding.MARGINAL).predict(X)), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -25,11 +25,12 @@ from perturbmap.models import Model, SequenceModel
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
-from perturbmap.semi_supervised import complete, mixture
+from perturbmap.semi_supervised import complete, known_mass, mixture
 from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
 from perturbmap.structures import Chain, InfeasibleError, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 from perturbmap.task_losses.base import sums_by_example
+from perturbmap.tilt import untilt
 
 
 class FitInterruptedWarning(UserWarning):
@@ -163,7 +164,7 @@ class StructuredPredictor(BaseEstimator):
             )
         w = run.best_weights()
         state = State(w, w) if run.state is None else run.state
-        self._set_fitted(problem, classes, state, w, run.calibration)
+        self._set_fitted(problem, classes, state, w, run.calibration, known_mass(problem, annotations))
         self.seed_, self.history_ = run.problem.seed, run.history
         return state if run.first_state is None else run.first_state
 
@@ -174,10 +175,11 @@ class StructuredPredictor(BaseEstimator):
         state: State,
         coef: Floats,
         calibration: Calibration | None,
+        mass: Floats,
     ) -> None:
         """All that a fit leaves behind, at once: one that fails leaves what was there."""
         self.classes_, self.n_features_in_, self.seed_ = classes, problem.data.n_features, problem.seed
-        self.coef_, self.calibration_ = coef, calibration
+        self.coef_, self.calibration_, self.label_mass_ = coef, calibration, mass
         self._state, self.n_iter_ = State(state.w, state.average, state.iteration), state.iteration
 
     def _learn(self, run: Run, annotations: Annotations) -> None:
@@ -236,7 +238,10 @@ class StructuredPredictor(BaseEstimator):
         state = solver.start(problem) if fresh else self._state
         n_steps = solver.n_iter(len(problem.data))
         state = solver.run(problem, state, n_iter=state.iteration + n_steps)
-        self._set_fitted(problem, known, state, state.average.copy(), None if fresh else self.calibration_)
+        mass = known_mass(problem, annotations)
+        if not fresh:
+            mass = mass + self.label_mass_
+        self._set_fitted(problem, known, state, state.average.copy(), None if fresh else self.calibration_, mass)
         self.history_ = [] if fresh else self.history_
         return self
 
@@ -266,6 +271,7 @@ class StructuredPredictor(BaseEstimator):
     def predict_marginals(self, X: Sequence[Any], given: Sequence[Any] | None = None) -> list[Floats]:
         """P(label) of every site, ``(n_sites, n_labels)`` an example, in the order of ``classes_``.
 
+        What a weighted loss has added to the labels that are dear to miss is taken out again (docs/decisions.md, 25).
         ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
         """
         data, f = self._potentials(X)
@@ -292,6 +298,10 @@ class StructuredPredictor(BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the fitted estimator to one file, atomically, without pickle."""
+        persistence.write(path, "estimator", *self.contents())
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
         self._fitted_classes()
         classes = [persistence.to_json(c) for c in self.classes_]
         if any(isinstance(c, (list, dict)) for c in classes):
@@ -300,7 +310,12 @@ class StructuredPredictor(BaseEstimator):
         if isinstance(parameters["random_state"], np.random.Generator):
             parameters["random_state"] = None  # its state belongs to this process; the fit's seed is kept
         parameters = {k: persistence.to_json(v) for k, v in parameters.items()}
-        arrays = {"coef": self.coef_, "w": self._state.w, "average": self._state.average}
+        arrays = {
+            "coef": self.coef_,
+            "w": self._state.w,
+            "average": self._state.average,
+            "label_mass": self.label_mass_,
+        }
         if self.calibration_ is not None:
             arrays["calibration"] = self.calibration_.to_array()
         about = {
@@ -310,15 +325,20 @@ class StructuredPredictor(BaseEstimator):
             "seed": self.seed_,
             "iteration": self._state.iteration,
         }
-        persistence.write(path, "estimator", about, arrays)
+        return about, arrays
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StructuredPredictor:
         """The estimator that `save` wrote; ValueError for a damaged, truncated or foreign file."""
         keys = ["parameters", "classes", "n_features_in", "seed", "iteration"]
-        about, arrays = persistence.read(path, "estimator", keys, ["coef", "w", "average"])
+        about, arrays = persistence.read(path, "estimator", keys, ["coef", "w", "average", "label_mass"])
+        return cls.from_contents(about, arrays)
+
+    @classmethod
+    def from_contents(cls, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StructuredPredictor:
+        """The estimator whose `contents` these are."""
         estimator = cls(**{k: persistence.from_json(v) for k, v in about["parameters"].items()})
-        estimator.coef_ = arrays["coef"]
+        estimator.coef_, estimator.label_mass_ = arrays["coef"], arrays["label_mass"]
         estimator.classes_ = about["classes"]
         estimator.n_features_in_ = about["n_features_in"]
         estimator.n_iter_ = about["iteration"]
@@ -353,7 +373,7 @@ class StructuredPredictor(BaseEstimator):
 
     def _marginals(self, f: Potentials, given: Any) -> Floats:
         q = self._estimated_marginals(f, given, self.seed_)
-        return q if self.calibration_ is None else self.calibration_(q)
+        return untilt(q if self.calibration_ is None else self.calibration_(q), self.label_mass_)
 
     def _estimated_marginals(self, f: Potentials, given: Any, seed: int) -> Floats:
         method, n = self._objective.marginal_method, self.n_perturbations

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats, Labels, as_floats, check_edges
 
+# Rows that are looked at together where a matrix may be larger than memory.
+_CHUNK = 4096
+
 
 @final
 class Rows:
@@ -50,7 +53,8 @@ class Rows:
 
     def mean_squared_norm(self) -> float:
         """Of a row."""
-        squares = sum(float((self.matrix[a:b] ** 2).sum(dtype=np.float64)) for a, b in self._blocks)
+        parts = (self.matrix[c : min(b, c + _CHUNK)] for a, b in self._blocks for c in range(a, b, _CHUNK))
+        squares = sum(float((part**2).sum(dtype=np.float64)) for part in parts)
         return squares / max(1, int((self.stops - self.starts).sum()))
 
     def take(self, indices: NDArray[np.intp]) -> Rows:

@@ -10,7 +10,8 @@ from perturbmap.inference import marginals
 from perturbmap.objectives.base import Targets
 from perturbmap.potentials import Floats
 from perturbmap.solvers.base import Problem
-from perturbmap.task_losses.base import one_hot, sums_by_example
+from perturbmap.task_losses.base import one_hot
+from perturbmap.tilt import label_mass, untilt
 
 
 def complete(
@@ -41,23 +42,19 @@ def complete(
         ).mean
         if calibration is not None:
             guess = calibration(guess)
-        guess = _without_tilt(guess, problem, annotations)
+        guess = untilt(guess, known_mass(problem, annotations))
     known = annotations.q.sum(axis=1, keepdims=True) > 0
     return np.where(known, annotations.q, guess)
 
 
-def _without_tilt(q: Floats, problem: Problem, annotations: Annotations) -> Floats:
-    """Takes theta out of the marginals of examples of which nothing is known.
+def known_mass(problem: Problem, annotations: Annotations) -> Floats:
+    """How much of each label is known and what it weighs, in fully labelled examples, if there are any.
 
-    A model learned with weights theta says ``P(k) theta(k)`` up to a factor; with theta on top of its marginals, it
-    would count twice. theta(k) is the mean weight of label k where it is known. Given labels outweigh it: they stay.
+    Of others, the areas on which a balanced loss depends are not known.
     """
-    known = annotations.q.sum(axis=0)
-    tilt = np.divide(problem.targets.label_weights.sum(axis=0), known, out=np.ones_like(known), where=known > 0)
-    has_labels = sums_by_example(annotations.q.sum(axis=1), problem.data.site_offsets) > 0
-    plain = q / np.where(tilt > 0, tilt, 1.0)
-    plain /= plain.sum(axis=1, keepdims=True)
-    return np.where(np.repeat(has_labels, problem.data.site_counts)[:, None], q, plain)
+    full = np.repeat(annotations.is_complete, problem.data.site_counts)
+    sites = full if full.any() else np.ones_like(full)
+    return label_mass(annotations.q[sites], problem.targets.label_weights[sites])
 
 
 def mixture(problem: Problem, annotations: Annotations, q: Floats, unlabelled_weight: float) -> Targets:

@@ -29,6 +29,13 @@ class Model(BaseEstimator):
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
         """The gradient with respect to w of ``sum(moments * potentials)``."""
 
+    def squared_length(self, data: Dataset) -> float:
+        """How far a weight moves the scores of a site, squared, on average: of the features it is multiplied with.
+
+        The first step of `DoubleSGD` is measured by it.
+        """
+        return data.features.mean_squared_norm() + 1.0
+
     def nonnegative(self, data: Dataset, n_labels: int) -> slice:
         """Which weights must not be negative, so that f can be maximised; none unless the model says otherwise."""
         return slice(0, 0)

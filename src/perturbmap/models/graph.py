@@ -56,6 +56,11 @@ class GraphModel(Model):
         edges = -_edge_features(batch).pullback(disagreement)
         return np.concatenate([batch.features.pullback(unary), [unary.sum()], edges])
 
+    def squared_length(self, data: Dataset) -> float:
+        """Both labels' scores move, one up and one down; and edges count for the sites that they join."""
+        edges = len(data.edges) / max(1, data.n_sites) * _edge_features(data).mean_squared_norm()
+        return 4.0 * super().squared_length(data) + edges
+
     def nonnegative(self, data: Dataset, n_labels: int) -> slice:
         """w_P."""
         first = data.n_features + 1

@@ -31,7 +31,7 @@ class DoubleSGD(Solver[State]):
     n_passes : passes over the data
     batch_size : examples a step; each gets one fresh perturbation a step
     first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
-        10 / (the mean of ``||x_d||^2 + 1`` over sites, times the mean weight of an example)
+        10 / (`Model.squared_length`, ``||x||^2 + 1`` of a site on average, times the mean weight of an example)
     averaging : of the iterates
 
     The examples of a step and their noise depend on the seed and the step alone.
@@ -117,6 +117,6 @@ class DoubleSGD(Solver[State]):
         if step is None:
             data, t = problem.data, problem.targets
             weights = t.label_weights.sum(axis=1) * np.repeat(t.weights, data.site_counts)
-            curvature = float(weights.sum()) / len(data) * (data.features.mean_squared_norm() + 1.0)
+            curvature = float(weights.sum()) / len(data) * problem.model.squared_length(data)
             step = 10.0 / max(1e-300, curvature)
         return min(step, 1.0 / problem.l2)
