@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 import perturbmap
+from perturbmap.prepare_voc_cli import prepare_voc
+from perturbmap.segment_cli import segment
 
 #: What a command returns: all well, an error, wrong usage (click's own), Ctrl-C.
 EXIT_ERROR, EXIT_INTERRUPTED = 1, 130
@@ -35,13 +37,15 @@ class Folds(click.ParamType[list[int]]):
 
 _ABOUT = """Structured prediction by perturb-and-MAP.
 
-The library is used from Python (import perturbmap); this command regenerates the experiments of the paper that it
-implements, with a report to open in a browser.
+The library is used from Python (import perturbmap). This command cuts things out of images, and regenerates the
+experiments of the paper that the library implements, with a report to open in a browser.
 
 \b
 Try:
+  perturbmap segment --help            from a folder of images and some masks to masks for others
   perturbmap reproduce ocr --quick     one fold, under a minute
   perturbmap reproduce ocr             the whole table, up to half an hour
+  perturbmap reproduce horses --help   segmentation: masks, boxes, images with neither
 """
 
 
@@ -50,6 +54,10 @@ Try:
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def cli(debug: bool) -> None:
     """All commands; `main` reads --debug by itself."""
+
+
+cli.add_command(segment)
+cli.add_command(prepare_voc)
 
 
 @cli.group()
@@ -139,12 +147,85 @@ def ocr(
     click.echo(f"\nReport:  {report}\nResults: {results.path}")
 
 
+@reproduce.command()
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder with images, masks and boxes, as perturbmap prepare-voc makes it.",
+)
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(["ssvm", "perturb-map", "marginal", "weighted"]),
+    multiple=True,
+    callback=_choices,
+    help="A method to run; may be repeated. All by default.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One a core by default.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of everything random.")
+@click.option("--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: 3 minutes.")
+@click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the images' features, computed once.  [default: features in the folder of the results]",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results.json and report.html.  [default: perturbmap-horses, or perturbmap-horses-quick]",
+)
+def horses(
+    data: Path,
+    methods: tuple[str, ...],
+    jobs: int | None,
+    seed: int,
+    quick: bool,
+    timing: bool,
+    cache: Path | None,
+    out: Path | None,
+) -> None:
+    """Horses cut out of images: Tables 3, 4 and 5 and Figure 1 of the paper.
+
+    A structured SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss, learned from masks, from
+    boxes and from images with neither. Each is read by its best labelling and by that of least expected loss.
+    """
+    from perturbmap.experiments import horses_report
+    from perturbmap.experiments.horse_data import load_horses
+    from perturbmap.experiments.horses import COLUMNS, METHODS, QUICK, QUICK_COLUMNS, Effort, Experiment
+    from perturbmap.experiments.progress import Bars
+    from perturbmap.experiments.results import Results, machine
+
+    horses_report.check_installed()
+    folder = out or Path("perturbmap-horses-quick" if quick else "perturbmap-horses")
+    folder.mkdir(parents=True, exist_ok=True)
+    n_jobs = jobs or int(machine()["cores"])
+    bars = Bars()
+    try:
+        weak = ("medium",) if quick else ("medium", "unlabelled")
+        images = load_horses(data, cache or folder / "features", weak=weak, n_jobs=n_jobs, progress=bars)
+        experiment = Experiment(images, QUICK if quick else Effort(), seed, n_jobs)
+        results = Results(folder, "horses", {"seed": seed, "quick": quick}, experiment.fingerprint)
+        columns = [c for c in QUICK_COLUMNS if quick] or list(COLUMNS)
+        there = [c for c in columns if all(images.parts[part].size for part in COLUMNS[c].weak)]
+        experiment.run(results, methods or tuple(METHODS), there, bars)
+        if timing and (not methods or "weighted" in methods):
+            experiment.time_pins(results, bars)
+    finally:
+        bars.close()
+    try:
+        report = horses_report.write(results, experiment, folder / "report.html")
+        click.echo(horses_report.text_table(results, experiment))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{results.path} is damaged ({error}): remove it, or name another folder.") from error
+    click.echo(f"\nReport:  {report}\nResults: {results.path}")
+
+
 def main() -> None:
     """The entry point: errors in one line, unless ``--debug`` asks for more."""
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        sys.exit(cli.main(standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -10,9 +10,13 @@ except ImportError as error:
 
 from perturbmap.images.cache import FeatureCache
 from perturbmap.images.features import DescribedImage, ImageFeatures, describe_edges
-from perturbmap.images.labels import labels_from_boxes, labels_from_mask
+from perturbmap.images.labels import fill_unknown, labels_from_boxes, labels_from_mask
+from perturbmap.images.masks import Masks
+from perturbmap.images.quality import Quality, cross_validate
 from perturbmap.images.reading import ImageError, SkippedImageWarning, read_image, read_mask
+from perturbmap.images.segmenter import Segmentation, Segmenter, segmentation_predictor
 from perturbmap.images.superpixels import Superpixels, paint, segment
+from perturbmap.images.training_set import TrainingSet
 from perturbmap.images.vocabulary import Vocabulary
 
 __all__ = [
@@ -20,14 +24,22 @@ __all__ = [
     "FeatureCache",
     "ImageError",
     "ImageFeatures",
+    "Masks",
+    "Quality",
+    "Segmentation",
+    "Segmenter",
     "SkippedImageWarning",
     "Superpixels",
+    "TrainingSet",
     "Vocabulary",
+    "cross_validate",
     "describe_edges",
+    "fill_unknown",
     "labels_from_boxes",
     "labels_from_mask",
     "paint",
     "read_image",
     "read_mask",
     "segment",
+    "segmentation_predictor",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, final
@@ -21,7 +21,7 @@ from perturbmap.experiments.progress import Progress
 from perturbmap.images import descriptors
 from perturbmap.images.bar import as_progress
 from perturbmap.images.parallel import for_each
-from perturbmap.images.reading import Path_, Pixels, as_paths, read_image
+from perturbmap.images.reading import Path_, Pixels, as_paths, read_image, reduce_image
 from perturbmap.images.superpixels import Superpixels, segment
 from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
@@ -52,6 +52,7 @@ class ImageFeatures:
     `Example` whose sizes are areas.
 
     n_superpixels, compactness : of SLIC, see `segment`
+    max_side : larger images are looked at in this size, in pixels of the longer side; None: as they are
     sift_step, sift_cell_sizes : of `dense_sift`; all cell sizes share one vocabulary
     n_samples : how many descriptors of each kind the words are learned from, over all images
     seed : of the sampling and of k-means
@@ -62,6 +63,7 @@ class ImageFeatures:
         n_superpixels: int = 150,
         *,
         compactness: float = 10.0,
+        max_side: int | None = None,
         n_position_words: int = 16,
         n_colour_words: int = 128,
         n_sift_words: int = 512,
@@ -72,6 +74,7 @@ class ImageFeatures:
     ) -> None:
         self.n_superpixels = check_count("n_superpixels", n_superpixels)
         self.compactness = check_number("compactness", compactness)
+        self.max_side = None if max_side is None else check_count("max_side", max_side)
         self.n_position_words = check_count("n_position_words", n_position_words)
         self.n_colour_words = check_count("n_colour_words", n_colour_words)
         self.n_sift_words = check_count("n_sift_words", n_sift_words)
@@ -125,7 +128,7 @@ class ImageFeatures:
 
     def superpixels(self, path: Path_) -> Superpixels:
         """The image's superpixels, sites of its example; `paint` puts predictions back on its pixels."""
-        return segment(read_image(path), self.n_superpixels, self.compactness)
+        return segment(self._read(path), self.n_superpixels, self.compactness)
 
     def transform(self, path: Path_) -> Example:
         """The image as an example; float32."""
@@ -134,7 +137,7 @@ class ImageFeatures:
     def describe(self, path: Path_) -> DescribedImage:
         """`transform` and `superpixels` at once, for the price of the first."""
         words = self._fitted()
-        image = read_image(path)
+        image = self._read(path)
         regions = segment(image, self.n_superpixels, self.compactness)
         supports = regions.supports()
         histograms = []
@@ -155,6 +158,10 @@ class ImageFeatures:
         )
         return DescribedImage(example, regions)
 
+    def _read(self, path: Path_) -> Pixels:
+        image = read_image(path)
+        return image if self.max_side is None else reduce_image(image, self.max_side)
+
     def _descriptors(self, image: Pixels) -> dict[str, list[Pixels]]:
         """Of each kind, one grid or more."""
         return {
@@ -170,7 +177,8 @@ class ImageFeatures:
 
     def _settings(self) -> dict[str, Any]:
         names = ("n_superpixels", "compactness", "sift_step", "sift_cell_sizes", "n_samples", "seed")
-        return {name: persistence.to_json(getattr(self, name)) for name in names}
+        settings = {name: persistence.to_json(getattr(self, name)) for name in names}
+        return settings if self.max_side is None else {**settings, "max_side": self.max_side}
 
     def fingerprint(self) -> str:
         """Of all that decides an image's features but its pixels: settings, words, libraries that cut and decode."""
@@ -184,19 +192,28 @@ class ImageFeatures:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Settings and vocabularies, as one file without pickle."""
+        persistence.write(path, KIND, *self.contents())
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+        """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
         arrays = {kind: vocabulary.words for kind, vocabulary in self._fitted().items()}
-        persistence.write(path, KIND, {"settings": self._settings()}, arrays)
+        return {"settings": self._settings()}, arrays
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ImageFeatures:
         """What `save` wrote."""
         about, arrays = persistence.read(path, KIND, ["settings"], KINDS)
         try:
-            words = {kind: Vocabulary(arrays[kind]) for kind in KINDS}
-            n_words: dict[str, Any] = {f"n_{kind}_words": len(words[kind]) for kind in KINDS}
-            made = cls(**about["settings"], **n_words)
+            return cls.from_contents(about, arrays)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is damaged, or of another version ({error}).") from None
+
+    @classmethod
+    def from_contents(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ImageFeatures:
+        """The features whose `contents` these are."""
+        words = {kind: Vocabulary(arrays[kind]) for kind in KINDS}
+        n_words: dict[str, Any] = {f"n_{kind}_words": len(words[kind]) for kind in KINDS}
+        made = cls(**about["settings"], **n_words)
         made.vocabularies_ = words
         return made
 
@@ -207,7 +224,7 @@ def _sample(
     """Some descriptors of each kind of one image."""
     rng = np.random.default_rng(seed)
     chosen = {}
-    for kind, grids in features._descriptors(read_image(path)).items():
+    for kind, grids in features._descriptors(features._read(path)).items():
         rows = np.concatenate([grid.reshape(-1, grid.shape[-1]) for grid in grids])
         chosen[kind] = rows[rng.permutation(len(rows))[:n_samples]]
     return chosen

@@ -36,6 +36,25 @@ def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any]) -> Label
     return labels.astype(np.int32)
 
 
+def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
+    """Labels without gaps: a superpixel of void alone gets that of the greater area among its labelled neighbours.
+
+    A mask's void is the seam between foreground and background, where either label will do; left as it is, a single
+    such superpixel would make an example a partly labelled one.
+    """
+    filled = np.array(labels, dtype=np.int32)
+    if len(filled) != len(regions) or not (filled >= 0).any():
+        raise ValueError(f"labels must be one a superpixel, {len(regions)}, and some of them must be known.")
+    here, there = np.concatenate([regions.edges, regions.edges[:, ::-1]]).T
+    while (filled < 0).any():
+        known = filled[there] >= 0
+        votes = np.zeros((len(filled), 2))
+        np.add.at(votes, (here[known], filled[there[known]]), regions.areas[there[known]])
+        reached = (filled < 0) & (votes.sum(axis=1) > 0)
+        filled[reached] = votes[reached].argmax(axis=1)
+    return filled
+
+
 def labels_from_boxes(regions: Labels | Superpixels, boxes: Any) -> Labels:
     """0 for a superpixel wholly outside every box, -1 (unknown) for one with a pixel in some box; (D,).
 

@@ -52,6 +52,23 @@ def read_image(path: Path_) -> Pixels:
     return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
 
 
+def reduce_image(image: Pixels, max_side: int) -> Pixels:
+    """The image with its longer side at most ``max_side``, and its shorter one at least 16, where it was."""
+    height, width = image.shape[:2]
+    scale = max(max_side / max(height, width), SMALLEST_SIDE / min(height, width))
+    if scale >= 1:
+        return image
+    size = round(width * scale), round(height * scale)
+    channels = [Image.fromarray(image[..., c]).resize(size, Image.Resampling.BILINEAR) for c in range(3)]
+    return np.stack([np.asarray(channel, dtype=np.float32) for channel in channels], axis=2).clip(0, 1)
+
+
+def image_size(path: Path_) -> tuple[int, int]:
+    """(height, width), from the file's header alone."""
+    width, height = _open(path, pixels=False).size
+    return int(height), int(width)
+
+
 def read_mask(path: Path_, image: Path_ | None = None, binary: bool | None = None) -> NDArray[np.uint8]:
     """A mask file as (height, width): 0 background, 1 foreground, 255 void (not to be judged).
 

@@ -123,3 +123,11 @@ def paint(regions: Labels | Superpixels, values: Any) -> NDArray[Any]:
     if array.ndim == 0 or len(array) != n:
         raise ValueError(f"values must be one a superpixel, {n}, but has shape {array.shape}.")
     return np.asarray(array[where])
+
+
+def stretch(values: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
+    """The picture ``values`` in another size (height, width), by the nearest pixel: numbers are never mixed."""
+    if values.shape == shape:
+        return values
+    rows, columns = (((np.arange(n) + 0.5) * m / n).astype(np.intp) for n, m in zip(shape, values.shape, strict=True))
+    return np.asarray(values[rows[:, None], columns])

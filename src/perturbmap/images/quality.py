@@ -1,0 +1,96 @@
+"""How good a segmentation is: on pixels and on superpixels, on images that were not learned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+
+from perturbmap.experiments.progress import Progress
+from perturbmap.images.bar import as_progress
+from perturbmap.images.labels import labels_from_mask
+from perturbmap.images.segmenter import Segmentation, Segmenter
+from perturbmap.images.superpixels import paint
+from perturbmap.images.training_set import TrainingSet
+
+
+@final
+@dataclass(frozen=True)
+class Quality:
+    """Of one image, or a mean; void does not count, and NaN is an image of nothing else.
+
+    balanced_error : of pixels, the mean of the missed shares of foreground and of background
+    superpixel_balanced_error : the same, where a superpixel's truth is what covers more of it
+    pixel_error : the share of wrong pixels
+    iou : intersection over union of predicted and true foreground; 1 where both are empty
+    """
+
+    balanced_error: float
+    superpixel_balanced_error: float
+    pixel_error: float
+    iou: float
+
+    @classmethod
+    def of(cls, found: Segmentation, mask: NDArray[np.uint8]) -> Quality:
+        """Against a mask as `read_mask` has it."""
+        regions = found.regions
+        truth = labels_from_mask(regions, mask)
+        balanced, wrong, iou = _measures(mask, found.mask)
+        return cls(balanced, _measures(paint(regions, truth), paint(regions, found.labels))[0], wrong, iou)
+
+    @classmethod
+    def mean(cls, qualities: list[Quality]) -> tuple[Quality, Quality]:
+        """Over images, with its standard error (NaN for one image)."""
+        table = np.array([[getattr(q, field.name) for field in fields(cls)] for q in qualities])
+        table = table[~np.isnan(table).any(axis=1)]
+        if len(table) == 0:
+            raise ValueError("masks must show foreground or background, but all is void.")
+        error = (
+            table.std(axis=0, ddof=1) / np.sqrt(len(table)) if len(table) > 1 else np.full(len(fields(cls)), np.nan)
+        )
+        return cls(*table.mean(axis=0).tolist()), cls(*error.tolist())
+
+
+def _measures(truth: NDArray[np.integer], found: NDArray[np.integer]) -> tuple[float, float, float]:
+    """Balanced error, error, intersection over union, where the truth is 0 or 1."""
+    judged = (truth == 0) | (truth == 1)
+    if not judged.any():
+        return np.nan, np.nan, np.nan
+    y, predicted = truth[judged], found[judged]
+    balanced = float(np.mean([(predicted[y == k] != k).mean() for k in (0, 1) if (y == k).any()]))
+    union = int(((y == 1) | (predicted == 1)).sum())
+    iou = int(((y == 1) & (predicted == 1)).sum()) / union if union else 1.0
+    return balanced, float((predicted != y).mean()), iou
+
+
+def cross_validate(
+    segmenter: Segmenter, examples: TrainingSet, n_folds: int = 3, *, progress: bool | Progress = True
+) -> list[Quality]:
+    """The quality on each image with a mask, by segmenters that learned from the other folds.
+
+    Those without a mask take part in every fit. The vocabularies have seen all images, though no label.
+    """
+    masked = np.flatnonzero(examples.is_masked)
+    others = np.flatnonzero(~examples.is_masked)
+    if not 2 <= n_folds <= len(masked):
+        raise ValueError(f"n_folds must be from 2 to the {len(masked)} images with a mask, but is {n_folds}.")
+    bar = as_progress(progress)
+    bar.begin("checking")
+    found = []
+    try:
+        for n, (train, test) in enumerate(KFold(n_folds, shuffle=True, random_state=0).split(masked)):
+            bar.advance(n / n_folds, note=f"{n + 1} of {n_folds}")
+            part = Segmenter(segmenter.features, segmenter.predictor)
+            part.learn(examples.take(sorted([*masked[train].tolist(), *others.tolist()])), progress=False)
+            for i in masked[test]:
+                mask = examples.masks[examples.paths[i]]
+                predicted = part.predict(examples.described[examples.paths[i]], shape=(mask.shape[0], mask.shape[1]))
+                found.append(Quality.of(predicted, mask))
+        bar.advance(1.0)
+    finally:
+        if bar is not progress:
+            bar.close()
+    return found

@@ -1,0 +1,185 @@
+"""From images with masks, boxes or nothing to a program that cuts out what the masks show."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from perturbmap import persistence
+from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
+from perturbmap.experiments.progress import Progress
+from perturbmap.images.bar import as_progress
+from perturbmap.images.features import DescribedImage, ImageFeatures
+from perturbmap.images.masks import Masks
+from perturbmap.images.reading import Path_, image_size
+from perturbmap.images.superpixels import paint, stretch
+from perturbmap.images.training_set import TrainingSet
+from perturbmap.models import GraphModel
+from perturbmap.objectives import MarginalLogLikelihood
+from perturbmap.potentials import Floats, Labels
+from perturbmap.solvers import DoubleSGD
+from perturbmap.structures import BinaryGraph
+from perturbmap.task_losses import BalancedHamming
+
+KIND = "segmenter"
+
+
+def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> StructuredPredictor:
+    """The recipe: what is learned from superpixels, how, and how it is decoded."""
+    return StructuredPredictor(
+        GraphModel(),
+        BinaryGraph(),
+        MarginalLogLikelihood(BalancedHamming()),
+        l2=l2,
+        solver=DoubleSGD(n_passes=300, batch_size=1),  # large batches are too few steps where images are few
+        classes=[0, 1],
+        random_state=seed,
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Segmentation:
+    """What a `Segmenter` says of an image.
+
+    regions : (height, width), the superpixel of each pixel of the image
+    labels : (D,), 1 for the superpixels that are foreground
+    probabilities : (D,), of foreground
+    """
+
+    regions: Labels
+    labels: Labels
+    probabilities: Floats
+
+    @property
+    def mask(self) -> NDArray[np.uint8]:
+        """(height, width), 1 for foreground."""
+        return paint(self.regions, self.labels).astype(np.uint8)
+
+    @property
+    def probability(self) -> NDArray[np.float32]:
+        """(height, width), of foreground."""
+        return paint(self.regions, self.probabilities.astype(np.float32))
+
+    @property
+    def foreground_share(self) -> float:
+        """Of the area."""
+        return self._mean(self.labels)
+
+    @property
+    def uncertainty(self) -> float:
+        """The entropy of a pixel's label in bits, on average: 0 is sure, 1 knows nothing."""
+        p = self.probabilities.clip(1e-12, 1 - 1e-12)
+        return self._mean(-p * np.log2(p) - (1 - p) * np.log2(1 - p))
+
+    def _mean(self, values: Any) -> float:
+        return float(np.average(values, weights=np.bincount(self.regions.ravel())))
+
+
+@final
+class Segmenter:
+    """Learns foreground from masks, and also from boxes and from images without either; then finds it in others.
+
+    features : how images become examples; its vocabularies are learned from the images of `fit`
+    predictor : how foreground is learned; `segmentation_predictor` by default
+    """
+
+    def __init__(self, features: ImageFeatures | None = None, predictor: StructuredPredictor | None = None) -> None:
+        self.features = ImageFeatures(max_side=400) if features is None else features
+        self.predictor = segmentation_predictor() if predictor is None else predictor
+
+    def fit(
+        self,
+        images: Iterable[Path_],
+        masks: Mapping[Any, Path_],
+        boxes: Mapping[Any, Any] | None = None,
+        *,
+        resize_masks: bool = False,
+        cache: str | os.PathLike[str] | None = None,
+        n_jobs: int = 1,
+        progress: bool | Progress = True,
+    ) -> Segmenter:
+        """Learns from ``images``, of which some have a mask and some have boxes; see `TrainingSet` and `learn`.
+
+        ``masks`` and ``boxes`` are mappings from an image's path. ``cache`` is a folder that keeps features for the
+        next time; without it, they are kept until the end of the fit. Ctrl-C leaves the segmenter as it was.
+        """
+        with tempfile.TemporaryDirectory() as temporary:
+            examples = TrainingSet.load(
+                copy.copy(self.features),
+                images,
+                Masks(masks, resize=resize_masks),
+                {Path(path): entries for path, entries in (boxes or {}).items()},
+                cache=temporary if cache is None else cache,
+                n_jobs=n_jobs,
+                progress=progress,
+            )
+            return self.learn(examples, progress=progress)
+
+    def learn(self, examples: TrainingSet, *, progress: bool | Progress = True) -> Segmenter:
+        """The second half of `fit`, from images that are described already."""
+        bar = as_progress(progress)
+        bar.begin("learning")
+        n_phases = 1 if examples.is_masked.all() else 2
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FitInterruptedWarning)
+                fitted = clone(self.predictor).fit(
+                    examples.X,
+                    examples.y,
+                    callback=lambda at: bar.advance((at["phase"] - 1 + at["iteration"] / at["n_iter"]) / n_phases),
+                )
+        except FitInterruptedWarning:
+            raise KeyboardInterrupt from None
+        finally:
+            if bar is not progress:
+                bar.close()
+        self.features, self.predictor = examples.features, fitted
+        return self
+
+    def predict(self, image: Path_ | DescribedImage, shape: tuple[int, int] | None = None) -> Segmentation:
+        """Foreground and its probability, on the pixels of an image file, or of an image described before.
+
+        ``shape`` is (height, width) of the answer; by default the file's, or that in which the image was described.
+        """
+        if not isinstance(image, DescribedImage):
+            return self.predict(self.features.describe(image), image_size(image) if shape is None else shape)
+        labels = self.predictor.predict([image.example])[0]
+        probabilities = self.predictor.predict_marginals([image.example])[0][:, 1]
+        regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
+        return Segmentation(regions, labels.astype(np.int32), probabilities)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Vocabularies, weights and settings as one file, atomically, without pickle."""
+        about, arrays = {}, {}
+        for part in ("features", "predictor"):
+            about[part], values = getattr(self, part).contents()
+            arrays.update({f"{part}.{name}": array for name, array in values.items()})
+        persistence.write(path, KIND, about, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Segmenter:
+        """What `save` wrote; ValueError for a damaged, truncated or foreign file."""
+        about, arrays = persistence.read(path, KIND, ["features", "predictor"], [])
+
+        def values(part: str) -> dict[str, NDArray[Any]]:
+            return {name.removeprefix(f"{part}."): v for name, v in arrays.items() if name.startswith(f"{part}.")}
+
+        try:
+            features = ImageFeatures.from_contents(about["features"], values("features"))
+            predictor = StructuredPredictor.from_contents(about["predictor"], values("predictor"))
+            if predictor.n_features_in_ != features.n_features:
+                raise ValueError(f"{predictor.n_features_in_} weights for {features.n_features} features")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is damaged, or of another version ({error}).") from None
+        return cls(features, predictor)
