@@ -20,8 +20,8 @@ class Progress:
     def advance(self, fraction: float, error: float | None = None, note: str = "") -> None:
         """It is done to this fraction; with the error so far, if there is one."""
 
-    def finish(self, error: float) -> None:
-        """A run is done."""
+    def finish(self, error: float | None) -> None:
+        """A run is done; None: it need not be run again."""
 
     def close(self) -> None:
         """No more is to come, for whatever reason."""
@@ -63,10 +63,12 @@ class Bars(Progress):
             said = note if error is None else f"{error:.1%}"
             self._one.set_description_str(f"{self._name} ({said})" if said else self._name)
 
-    def finish(self, error: float) -> None:
+    def finish(self, error: float | None) -> None:
         """See `Progress.finish`."""
         if self._all is not None:
             self._all.update(1)
+        if error is None:
+            return
         line = f"{self._name:<44} error {error:.1%}"
         if self._is_terminal:
             tqdm.write(line, file=self._file)

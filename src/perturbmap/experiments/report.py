@@ -56,12 +56,14 @@ def chart(draw: Callable[[Axes], object], size: tuple[float, float] = (5.2, 3.4)
 
 
 def image(pixels: NDArray[np.uint8]) -> str:
-    """Grey values as a data URI."""
+    """Grey values as a data URI; or colours, (height, width, 3), as JPEG, since photographs are large."""
     from matplotlib.image import imsave
 
     file = io.BytesIO()
-    imsave(file, pixels, cmap="gray", vmin=0, vmax=255, format="png")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    kind = "png" if pixels.ndim == 2 else "jpeg"
+    options = {} if pixels.ndim == 2 else {"quality": 82, "subsampling": 0}
+    imsave(file, pixels, cmap="gray", vmin=0, vmax=255, format=kind, pil_kwargs=options)
+    return f"data:image/{kind};base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def write_page(path: Path, template: str, values: Mapping[str, Any]) -> Path:

@@ -87,6 +87,11 @@ class Results:
         self._contents["entries"][name] = entry
         self._write()
 
+    def update(self, entries: Mapping[str, Any]) -> None:
+        """Several entries at once."""
+        self._contents["entries"].update(entries)
+        self._write()
+
     def _write(self) -> None:
         text = json.dumps(self._contents, indent=1, allow_nan=False) + "\n"
         write_atomically(self.path, lambda file: file.write(text.encode()))
