@@ -265,14 +265,14 @@ class Watch:
 def read(
     horses: Horses, w: Floats, mass: Floats, images: Images, effort: Effort, seed: int
 ) -> tuple[dict[str, Labels], Floats]:
-    """The labels of these images in both ways, and the marginals of the foreground."""
+    """The labels of these images in both ways, and the probabilities of the foreground."""
     data = horses.data.take(images)
     f = GraphModel().potentials(w, data, 2)
     structure = BinaryGraph(1)
     q = marginals(structure, f, n_perturbations=effort.n_perturbations, rng=seed).mean
     plain = untilt(q, mass)
     aware = decode(plain, LOSS.site_weights(plain, data.sizes, data.site_offsets))
-    return {Decoding.MAP.name: structure.argmax(f), Decoding.LOSS_AWARE.name: aware}, q[:, 1]
+    return {Decoding.MAP.name: structure.argmax(f), Decoding.LOSS_AWARE.name: aware}, plain[:, 1]
 
 
 # A task, in a process of its own.

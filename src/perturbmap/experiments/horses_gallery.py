@@ -48,10 +48,16 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Some images, by the loss of one method; ``shown`` is the cell of every method."""
+    """Some images, by the loss of one method; ``shown`` is the cell of every method.
+
+    Over the area of all test images, ``shares`` is the mean probability of horse by each method, and ``true_share`` is
+    how much there is.
+    """
 
     ordered_by: Cell
     shown: list[Cell]
+    shares: dict[str, float]
+    true_share: float
     groups: dict[str, list[Exhibit]]
 
     @property
@@ -76,7 +82,9 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
         w, mass = (np.array(cell.runs[0][name]) for name in ("weights", "mass"))
         # All of them, although few are shown: the noise is then that of the losses.
         readings.append(read(experiment.horses, w, mass, test, experiment.effort, experiment.seed))
-    offsets = experiment.horses.data.take(test).site_offsets
+    data, truth = experiment.horses.data.take(test), experiment.horses.labels[experiment.horses.sites(test)]
+    offsets, judged = data.site_offsets, np.where(truth >= 0, data.sizes, 0.0)
+    shares = {c.method: float(np.average(q, weights=judged)) for c, (_, q) in zip(shown, readings, strict=True)}
 
     def exhibit(n: int) -> Exhibit:
         wall = _Wall.of(experiment.horses, int(test[n]))
@@ -88,7 +96,8 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
             panels.append(Panel(cell.method, losses, _uri(wall.heat(q[sites])), _uri(wall.cut(cut, aware))))
         return Exhibit(experiment.horses.files[test[n]].stem, _uri(wall.photo), _uri(wall.cut(wall.truth)), panels)
 
-    return Gallery(ordered_by, shown, {name: [exhibit(n) for n in group] for name, group in groups.items() if group})
+    exhibits = {name: [exhibit(n) for n in group] for name, group in groups.items() if group}
+    return Gallery(ordered_by, shown, shares, float(np.average(truth == 1, weights=judged)), exhibits)
 
 
 def _shown(findings: Findings, method: str) -> Cell | None:
