@@ -50,8 +50,8 @@ class Exhibit:
 class Gallery:
     """Some images, by the loss of one method; ``shown`` is the cell of every method.
 
-    Over the area of all test images, ``shares`` is the mean probability of horse by each method, and ``true_share`` is
-    how much there is.
+    Over the area of all test images, ``shares`` has the mean probability of horse by each method; ``true_share`` is
+    how much of it there is.
     """
 
     ordered_by: Cell
