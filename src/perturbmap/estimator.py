@@ -234,7 +234,7 @@ class StructuredPredictor(BaseEstimator):
         if not fresh:
             self._check_features(problem.data)
             problem = replace(problem, seed=self.seed_)
-        solver: DoubleSGD = clone(self._solver).set_params(n_passes=1)
+        solver: DoubleSGD = clone(self._solver).set_params(n_passes=1, min_steps=0)
         state = solver.start(problem) if fresh else self._state
         n_steps = solver.n_iter(len(problem.data))
         state = solver.run(problem, state, n_iter=state.iteration + n_steps)

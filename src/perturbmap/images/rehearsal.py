@@ -11,6 +11,7 @@ import numpy as np
 from joblib import cpu_count
 from sklearn.base import clone
 
+from perturbmap.estimator import StructuredPredictor
 from perturbmap.examples import Example
 from perturbmap.images.features import ImageFeatures, _sample
 from perturbmap.images.labels import labels_from_mask
@@ -20,10 +21,11 @@ from perturbmap.images.segmenter import Segmenter
 from perturbmap.images.superpixels import stretch
 from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
+from perturbmap.solvers import DoubleSGD
 
 N_IMAGES = 3
 CLUSTERING = 20  # k-means takes about this many assignments of its descriptors
-SECOND_PHASE = 2.0  # steps on guessed labels beside masks take about so many times those on masks alone
+N_STEPS = 200  # of a fit, to be timed
 START_OF_PROCESSES = 3.0  # seconds
 
 
@@ -61,20 +63,22 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: in
         y.append(np.maximum(labels_from_mask(regions, mask), 0))
     if not X:
         return None
+    solver = segmenter.predictor.solver
+    assert isinstance(solver, DoubleSGD)  # as `segmentation_predictor` has it
+    short: StructuredPredictor = clone(segmenter.predictor)
+    short.set_params(solver__n_passes=N_STEPS * min(solver.batch_size, len(X)) / len(X), solver__min_steps=0)
     began = perf_counter()
-    clone(segmenter.predictor).fit(X, y)
-    learning = (perf_counter() - began) / len(X)
-    n_others = n_images - len(masks)
-    n_learned = _work(len(masks), n_others)
-    if n_folds:
-        n_learned += n_folds * _work(len(masks) * (n_folds - 1) / n_folds, n_others)
+    short.fit(X, y)
+    step = (perf_counter() - began) / N_STEPS
+    parts = [len(masks), *[round(len(masks) * (n_folds - 1) / n_folds) for _ in range(n_folds)]]
+    learning = sum(step * _steps(solver, n_masked, n_images - len(masks)) for n_masked in parts)
     describing = n_images * float(np.median(each)) / n_jobs  # the first is slow, with what is loaded on the way
-    return words + describing + learning * n_learned + (START_OF_PROCESSES if n_jobs > 1 else 0)
+    return words + describing + learning + (START_OF_PROCESSES if n_jobs > 1 else 0)
 
 
-def _work(n_masked: float, n_others: float) -> float:
-    """Of a fit, in images with masks that are learned from."""
-    return n_masked + (SECOND_PHASE * (n_masked + n_others) if n_others else 0.0)
+def _steps(solver: DoubleSGD, n_masked: int, n_others: int) -> int:
+    """Of a fit, in both phases."""
+    return solver.n_iter(n_masked) + (solver.n_iter(n_masked + n_others) if n_others else 0)
 
 
 def _spread(masks: Iterable[Path]) -> list[Path]:

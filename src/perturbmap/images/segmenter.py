@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from perturbmap import persistence
+from perturbmap.decoding import Decoding
 from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
 from perturbmap.experiments.progress import Progress
 from perturbmap.images.bar import as_progress
@@ -35,13 +36,19 @@ KIND = "segmenter"
 
 
 def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> StructuredPredictor:
-    """The recipe: what is learned from superpixels, how, and how it is decoded."""
+    """The recipe: what is learned from superpixels, how, and how it is decoded.
+
+    The balanced loss does not let a small foreground go. Its least expected value decodes better than the best
+    labelling, by far where masks are few. Steps and penalty are those of the horse experiment.
+    """
     return StructuredPredictor(
         GraphModel(),
         BinaryGraph(),
         MarginalLogLikelihood(BalancedHamming()),
         l2=l2,
-        solver=DoubleSGD(n_passes=300, batch_size=1),  # large batches are too few steps where images are few
+        solver=DoubleSGD(n_passes=50, batch_size=1, first_step=0.1, min_steps=8000),
+        unlabelled_weight=3.0,
+        decoding=Decoding.LOSS_AWARE,
         classes=[0, 1],
         random_state=seed,
     )

@@ -20,7 +20,7 @@ def default_solver(objective: Objective) -> Solver[Any]:
     """Stochastic gradients for what is estimated, L-BFGS for what is exact, Frank-Wolfe for the hinge."""
     if isinstance(objective, StructuredHinge):
         return BCFW()
-    return DoubleSGD() if objective.is_perturbed else LBFGS()
+    return DoubleSGD(min_steps=1000) if objective.is_perturbed else LBFGS()
 
 
 __all__ = [

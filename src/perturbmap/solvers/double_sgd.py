@@ -28,7 +28,7 @@ def _shuffle(seed: int, number: int, n: int) -> NDArray[np.intp]:
 class DoubleSGD(Solver[State]):
     """``w <- project(w + step * (gradient - l2 w))`` with ``step = 1 / (l2 (h + offset))``.
 
-    n_passes : passes over the data
+    n_passes, min_steps : passes over the data, but so many steps at least: few examples want many passes
     batch_size : examples a step; each gets one fresh perturbation a step
     first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
         10 / (`Model.squared_length`, ``||x||^2 + 1`` of a site on average, times the mean weight of an example)
@@ -43,15 +43,18 @@ class DoubleSGD(Solver[State]):
         batch_size: int = 16,
         first_step: float | None = None,
         averaging: Averaging | None = None,
+        *,
+        min_steps: int = 0,
     ) -> None:
         self.n_passes = n_passes
         self.batch_size = batch_size
         self.first_step = first_step
         self.averaging = averaging
+        self.min_steps = min_steps
 
     def n_iter(self, n_examples: int) -> int:
         """Steps in all."""
-        return max(1, int(np.ceil(self.n_passes * n_examples / min(self.batch_size, n_examples))))
+        return max(1, self.min_steps, int(np.ceil(self.n_passes * n_examples / min(self.batch_size, n_examples))))
 
     def is_due(self, state: State, n_examples: int) -> bool:
         """After every twentieth of all steps."""
@@ -61,6 +64,8 @@ class DoubleSGD(Solver[State]):
         """See `Solver.check`; any objective will do."""
         check_number("n_passes", self.n_passes)
         check_count("batch_size", self.batch_size)
+        if self.min_steps != 0:
+            check_count("min_steps", self.min_steps)
         if self.first_step is not None:
             check_number("first_step", self.first_step)
         check_averaging(self.averaging)
