@@ -66,13 +66,15 @@ class Method:
     first_step: float = 0.1
 
 
-_PLAIN_L2S = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 METHODS: dict[str, Method] = {
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1000.0), 10.0),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1, 0.01),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1, 0.01),
-    "weighted": Method("weighted marginal p&MAP", MarginalLogLikelihood(LOSS), (1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2),
+    "weighted": Method(
+        "weighted marginal p&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
+    ),
 }
 
 
