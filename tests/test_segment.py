@@ -107,7 +107,7 @@ def coarse(n_superpixels: int = 50, **settings: Any) -> ImageFeatures:
 def quick(l2: float = 3e-3, seed: int = 0) -> StructuredPredictor:
     """The recipe, in less time."""
     predictor = segmentation_predictor(l2, seed)
-    predictor.solver = DoubleSGD(n_passes=40, batch_size=1)
+    predictor.solver = DoubleSGD(n_passes=40, batch_size=1, first_step=0.5)
     return predictor
 
 

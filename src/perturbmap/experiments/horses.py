@@ -73,7 +73,7 @@ METHODS: dict[str, Method] = {
     "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1, 0.01),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1, 0.01),
     "weighted": Method(
-        "weighted marginal p&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
+        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
     ),
 }
 
