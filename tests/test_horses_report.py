@@ -15,8 +15,6 @@ import pytest
 pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"')
 
-from PIL import Image, ImageDraw
-
 from perturbmap.experiments import horses_gallery, horses_report
 from perturbmap.experiments.horse_data import Horses, judge, load_horses
 from perturbmap.experiments.horses import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Experiment, Task, read
@@ -24,6 +22,7 @@ from perturbmap.experiments.horses_findings import Cell, Difference, Findings
 from perturbmap.experiments.progress import Progress
 from perturbmap.experiments.results import Results
 
+from .horse_folder import make_folder
 from .test_cli import BROWSER, dom
 
 pytestmark = pytest.mark.slow
@@ -52,24 +51,8 @@ TIMING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def horses(tmp_path_factory: pytest.TempPathFactory) -> Horses:
-    """A data set of brown ellipses on green."""
     folder = tmp_path_factory.mktemp("ellipses")
-    rng = np.random.default_rng(0)
-    boxes = {}
-    for part, n_images in PARTS.items():
-        (folder / "images" / part).mkdir(parents=True)
-        (folder / "masks" / part).mkdir(parents=True)
-        for n in range(n_images):
-            grass = rng.integers(70, 130, (80, 96, 1)) * np.array([0.5, 1.0, 0.3])
-            image = Image.fromarray(grass.astype(np.uint8))
-            mask = Image.new("L", image.size)
-            box = [int(v) for v in (*rng.uniform(8, 30, 2), *rng.uniform(50, 75, 2))]
-            ImageDraw.Draw(image).ellipse(box, fill=(150, 100, 60))
-            ImageDraw.Draw(mask).ellipse(box, fill=1)
-            image.save(folder / "images" / part / f"{part}{n}.png")
-            mask.save(folder / "masks" / part / f"{part}{n}.png")
-            boxes[f"{part}{n}"] = [box]
-    (folder / "boxes.json").write_text(json.dumps(boxes))
+    make_folder(folder, PARTS)
     return load_horses(folder, tmp_path_factory.mktemp("cache"), n_jobs=1, progress=Progress())
 
 
@@ -180,7 +163,8 @@ def test_the_gallery_shows_what_was_judged(real: tuple[Results, Path], experimen
     """The labels that are shown have the losses that are written beside them."""
     cell = Findings(real[0], EFFORT).cells["small", "weighted", "MAP"]
     run, test = cell.runs[0], experiment.horses.parts["test"]
-    labels, _ = read(experiment.horses, np.array(run["weights"]), np.array(run["mass"]), test, EFFORT, 0)
+    w, mass = np.array(run["weights"]), np.array(run["mass"])
+    labels, _ = read(experiment.horses, "weighted", w, mass, test, EFFORT, 0)
     for name, predicted in labels.items():
         found = judge(predicted, experiment.horses, test)["balanced superpixels"]
         np.testing.assert_allclose(found, run["images"][name], atol=1e-5)

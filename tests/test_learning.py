@@ -366,3 +366,16 @@ def test_probabilities_are_free_of_the_weights_of_the_loss(rng: np.random.Genera
             labels = np.concatenate(est.set_params(decoding=decoding).predict(X))
             np.testing.assert_array_equal(labels, int(odds > 1))
         np.testing.assert_array_equal(np.concatenate(est.set_params(decoding=Decoding.MARGINAL).predict(X)), 0)
+
+
+def test_sizes_are_no_tilt(rng: np.random.Generator) -> None:
+    """Large sites are oftener 1, and the feature says which are large: weighted by size or not, P is the same."""
+    large = [rng.random(60) < 0.5 for _ in range(60)]
+    y = [(rng.random(60) < np.where(x, 0.6, 0.2)).astype(int) for x in large]
+    X = [Example(x[:, None].astype(float), np.empty((0, 2), int), sizes=np.where(x, 4.0, 1.0)) for x in large]
+    where, labels = np.concatenate(large), np.concatenate(y)
+    for loss in (Hamming(), WeightedHamming(), WeightedHamming([1.0, 3.0])):
+        est = StructuredPredictor(GraphModel(), BinaryGraph(), MarginalLogLikelihood(loss), l2=1e-4, random_state=0)
+        q = np.concatenate(est.fit(X, y).predict_marginals(X))[:, 1]
+        for is_large in (False, True):
+            assert abs(q[where == is_large].mean() - labels[where == is_large].mean()) < 0.03

@@ -164,12 +164,16 @@ def ocr(
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One a core by default.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of everything random.")
-@click.option("--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: 3 minutes.")
+@click.option(
+    "--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: under 3 minutes."
+)
 @click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the images' features, computed once.  [default: features in the folder of the results]",
+    default=Path("perturbmap-horses-features"),
+    show_default=True,
+    help="Folder for the images' features, computed once; 3 MB an image.",
 )
 @click.option(
     "--out",
@@ -183,7 +187,7 @@ def horses(
     seed: int,
     quick: bool,
     timing: bool,
-    cache: Path | None,
+    cache: Path,
     out: Path | None,
 ) -> None:
     """Horses cut out of images: Tables 3, 4 and 5 and Figure 1 of the paper.
@@ -193,23 +197,35 @@ def horses(
     """
     from perturbmap.experiments import horses_report
     from perturbmap.experiments.horse_data import load_horses
-    from perturbmap.experiments.horses import COLUMNS, METHODS, QUICK, QUICK_COLUMNS, Effort, Experiment
+    from perturbmap.experiments.horses import (
+        COLUMNS,
+        METHODS,
+        QUICK,
+        QUICK_COLUMNS,
+        Effort,
+        Experiment,
+        possible_columns,
+    )
     from perturbmap.experiments.progress import Bars
     from perturbmap.experiments.results import Results, machine
+    from perturbmap.images.bar import Bar
 
     horses_report.check_installed()
     folder = out or Path("perturbmap-horses-quick" if quick else "perturbmap-horses")
     folder.mkdir(parents=True, exist_ok=True)
     n_jobs = jobs or int(machine()["cores"])
-    bars = Bars()
+    bar = Bar()
     try:
         weak = ("medium",) if quick else ("medium", "unlabelled")
-        images = load_horses(data, cache or folder / "features", weak=weak, n_jobs=n_jobs, progress=bars)
+        images = load_horses(data, cache, weak=weak, n_jobs=n_jobs, progress=bar)
+    finally:
+        bar.close()
+    bars = Bars()
+    try:
         experiment = Experiment(images, QUICK if quick else Effort(), seed, n_jobs)
         results = Results(folder, "horses", {"seed": seed, "quick": quick}, experiment.fingerprint)
-        columns = [c for c in QUICK_COLUMNS if quick] or list(COLUMNS)
-        there = [c for c in columns if all(images.parts[part].size for part in COLUMNS[c].weak)]
-        experiment.run(results, methods or tuple(METHODS), there, bars)
+        columns = possible_columns(images, QUICK_COLUMNS if quick else tuple(COLUMNS))
+        experiment.run(results, methods or tuple(METHODS), columns, bars)
         if timing and (not methods or "weighted" in methods):
             experiment.time_pins(results, bars)
     finally:

@@ -257,13 +257,14 @@ class StructuredPredictor(BaseEstimator):
             values = np.asarray(self.classes_)
         return [values[part] for part in f.split(self._decode(data, f))]
 
-    def _decode(self, data: Dataset, f: Potentials) -> Labels:
+    def _decode(self, data: Dataset, f: Potentials, q: Floats | None = None) -> Labels:
+        """The labelling; ``q`` are the marginals, where they are known already."""
         self._check_parts()
         if self.decoding is Decoding.MAP or (
             self.decoding is Decoding.LOSS_AWARE and isinstance(self._task_loss, ZeroOne)
         ):
             return self._structure.argmax(f)  # which is the labelling of least expected zero-one loss
-        q = self._marginals(f, None)
+        q = self._marginals(f, None) if q is None else q
         if self.decoding is Decoding.MARGINAL:
             return decode(q)
         return decode(q, self._task_loss.site_weights(q, data.sizes, data.site_offsets))
@@ -271,7 +272,7 @@ class StructuredPredictor(BaseEstimator):
     def predict_marginals(self, X: Sequence[Any], given: Sequence[Any] | None = None) -> list[Floats]:
         """P(label) of every site, ``(n_sites, n_labels)`` an example, in the order of ``classes_``.
 
-        What a weighted loss has added to the labels that are dear to miss is taken out again (docs/decisions.md, 25).
+        What a weighted loss has added to the labels that are dear to miss is taken out again (docs/decisions.md, 13).
         ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
         """
         data, f = self._potentials(X)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perturbmap.decoding import Decoding
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -111,7 +111,7 @@ def fit(
 
 def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite: bool) -> None:
     """Writes masks, probability maps, overlays and a table."""
-    with plainly(f"Interrupted. What is finished is in {out}; {SUMMARY} is not."):
+    with plainly(f"Interrupted. What is finished is in {out}; to do all again, add --overwrite."):
         if out.resolve() == images.resolve():
             raise click.UsageError("--out must be another folder than --images, where results would pass for images.")
         segmenter = Segmenter.load(model)

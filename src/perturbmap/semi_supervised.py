@@ -54,7 +54,8 @@ def known_mass(problem: Problem, annotations: Annotations) -> Floats:
     """
     full = np.repeat(annotations.is_complete, problem.data.site_counts)
     sites = full if full.any() else np.ones_like(full)
-    return label_mass(annotations.q[sites], problem.targets.label_weights[sites])
+    sizes = problem.objective.site_sizes(problem.data.sizes)
+    return label_mass((sizes[:, None] * annotations.q)[sites], problem.targets.label_weights[sites])
 
 
 def mixture(problem: Problem, annotations: Annotations, q: Floats, unlabelled_weight: float) -> Targets:

@@ -13,14 +13,20 @@ import numpy as np
 from perturbmap.potentials import Floats
 
 
-def label_mass(q: Floats, label_weights: Floats) -> Floats:
-    """How much of each label there is, and how much it weighs: (2, n_labels); sums over parts of the data add up."""
-    return np.stack([q.sum(axis=0), label_weights.sum(axis=0)])
+def label_mass(sized: Floats, label_weights: Floats) -> Floats:
+    """How much there is of each label, by the sizes of its sites, and what it weighs: (2, n_labels).
+
+    The size of a site weighs all its labels alike and is no tilt. Sums over parts of the data add up.
+    """
+    return np.stack([sized.sum(axis=0), label_weights.sum(axis=0)])
 
 
 def untilt(q: Floats, mass: Floats) -> Floats:
-    """The marginals divided by the mean weight of each label, which is that of all where a label was not seen."""
-    count, weight = mass
-    mean = np.divide(weight, count, out=np.full_like(count, weight.sum() / count.sum()), where=count > 0)
-    plain = q / np.where(mean > 0, mean, 1.0)
+    """The marginals divided by the mean weight of each label; by that of all where a label was not seen."""
+    size, weight = mass
+    seen = (size > 0) & (weight > 0)
+    if not seen.any():
+        return q
+    mean = np.divide(weight, size, out=np.full_like(size, weight[seen].sum() / size[seen].sum()), where=seen)
+    plain = q / mean
     return np.asarray(plain / plain.sum(axis=1, keepdims=True))

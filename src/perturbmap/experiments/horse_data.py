@@ -34,6 +34,7 @@ from perturbmap.images import (
     read_mask,
 )
 from perturbmap.images.features import FEATURES_VERSION
+from perturbmap.images.folders import list_images
 from perturbmap.persistence import write_atomically
 from perturbmap.potentials import Floats, Labels
 
@@ -90,6 +91,9 @@ def load_horses(
     found = FeatureCache(cache, features).load(
         [path for part in PARTS for path in listed[part]], n_jobs=n_jobs, progress=progress
     )
+    for part in MASKED:
+        if not any(path in found for path in listed[part]):
+            raise ValueError(f"{folder / 'images' / part} must hold images that can be read, but all are broken.")
     files = list(found)
     images = list(found.values())
     numbers = {path: n for n, path in enumerate(files)}
@@ -103,18 +107,29 @@ def load_horses(
             if part in MASKED:
                 mask = read_mask(masks[part][files[n]], files[n], binary=False)
                 labels[sites] = labels_from_mask(regions, mask)
+                if (labels[sites] < 0).all():
+                    raise ValueError(f"{masks[part][files[n]]} is void all over: remove it and its image.")
                 for k in (0, 1):
                     pixels[sites, k] = np.bincount(regions.map[mask == k], minlength=len(regions))
             if part == "small":
                 taught[sites] = fill_unknown(regions, labels[sites])
             if part == "medium":
-                taught[sites] = labels_from_boxes(regions, boxes[files[n].stem])
+                try:
+                    taught[sites] = labels_from_boxes(regions, boxes[files[n].stem])
+                except ValueError as error:
+                    raise ValueError(f"{folder / 'boxes.json'}, {files[n].stem}: {error}") from None
+    for part in MASKED:
+        if not {0, 1} <= set(labels[data.sites_of(parts[part])].tolist()):
+            raise ValueError(
+                f"the masks in {folder / 'masks' / part} must show foreground, 1, and background, 0, but do not; 255 "
+                "is void."
+            )
     return Horses(data, parts, files, [image.superpixels for image in images], labels, taught, pixels)
 
 
 def _list(folder: Path, part: str) -> list[Path]:
     where = folder / "images" / part
-    found = sorted(p for p in where.iterdir() if p.is_file() and p.name[0] != ".") if where.is_dir() else []
+    found = list(list_images(where).values()) if where.is_dir() and any(where.iterdir()) else []
     if part in MASKED and not found:
         raise FileNotFoundError(
             f"{where} must hold images: --data is a folder as perturbmap prepare-voc makes it, with images/small, "

@@ -57,19 +57,24 @@ DECODINGS = (Decoding.MAP, Decoding.LOSS_AWARE)
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the tables: what is learned, from which l2 to choose, and by which first step."""
+    """A row of the tables: what is learned, from which l2 to choose, and by which first step.
+
+    scale : of the scores, before marginals are taken. Those of a likelihood have the scale of the noise; those of a
+        hinge have that of its loss, which is 1 an image however many superpixels it has (docs/decisions.md, 27).
+    """
 
     name: str
     objective: Objective
     l2s: tuple[float, ...]
     quick_l2: float
     first_step: float = 0.1
+    scale: float = 1.0
 
 
 _PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 METHODS: dict[str, Method] = {
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0, scale=300.0),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1, 0.01),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1, 0.01),
     "weighted": Method(
@@ -265,11 +270,11 @@ class Watch:
 
 
 def read(
-    horses: Horses, w: Floats, mass: Floats, images: Images, effort: Effort, seed: int
+    horses: Horses, method: str, w: Floats, mass: Floats, images: Images, effort: Effort, seed: int
 ) -> tuple[dict[str, Labels], Floats]:
     """The labels of these images in both ways, and the probabilities of the foreground."""
     data = horses.data.take(images)
-    f = GraphModel().potentials(w, data, 2)
+    f = GraphModel().potentials(METHODS[method].scale * w, data, 2)
     structure = BinaryGraph(1)
     q = marginals(structure, f, n_perturbations=effort.n_perturbations, rng=seed).mean
     plain = untilt(q, mass)
@@ -294,7 +299,7 @@ def _test(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, di
     watch = Watch(horses) if task.column == "small" else None
     for l2, kappa, w, mass in learn(horses, task, masked, effort, seed, watch):
         entry: dict[str, Any] = {"seconds": time.perf_counter() - start, "losses": {}, "images": {}}
-        for name, predicted in read(horses, w, mass, images, effort, seed)[0].items():
+        for name, predicted in read(horses, task.method, w, mass, images, effort, seed)[0].items():
             losses = judge(predicted, horses, images)
             entry["losses"][name] = {kind: float(values.mean()) for kind, values in losses.items()}
             entry["images"][name] = losses[MAIN_LOSS].round(5).tolist()
@@ -313,7 +318,7 @@ def _hold_out(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str
     losses: dict[str, dict[str, list[Floats]]] = {}
     for rest, held in KFold(effort.n_folds, shuffle=True, random_state=seed).split(masked):
         for l2, kappa, w, mass in learn(horses, task, masked[rest], effort, seed):
-            for name, predicted in read(horses, w, mass, masked[held], effort, seed)[0].items():
+            for name, predicted in read(horses, task.method, w, mass, masked[held], effort, seed)[0].items():
                 parts = losses.setdefault(task.key(l2, kappa), {}).setdefault(name, [])
                 parts.append(judge(predicted, horses, masked[held])[MAIN_LOSS])
     return {
@@ -323,6 +328,17 @@ def _hold_out(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str
 
 
 # All tasks.
+
+
+def possible_columns(horses: Horses, columns: Sequence[str]) -> list[str]:
+    """Those whose weak labels are there and whose masks are some of all; those with fewer than 14 not without 14."""
+    n_small = len(horses.parts["small"])
+
+    def is_possible(column: Column) -> bool:
+        needed = 0 if column.n_masks is None else max(14, column.n_masks)
+        return needed < n_small and all(horses.parts[part].size for part in column.weak)
+
+    return [name for name in columns if is_possible(COLUMNS[name])]
 
 
 @dataclass(frozen=True)
@@ -392,7 +408,9 @@ class Experiment:
                 missing.append(replace(task, choices=left))
             else:
                 progress.finish(None)
-        for entries in pool(delayed(work)(self.horses, task, self.effort, self.seed) for task in missing):
+        # What only reports look at stays here.
+        bare = replace(self.horses, regions=[], files=[])
+        for entries in pool(delayed(work)(bare, task, self.effort, self.seed) for task in missing):
             results.update(entries)
             name, entry = next(iter(entries.items()))
             progress.begin(name)

@@ -96,21 +96,20 @@ class Difference:
 
     @property
     def error(self) -> float | None:
-        """The larger of both."""
-        return max((e for e in (self.over_images, self.over_draws) if e is not None), default=None)
+        """Of both together: other images and other draws."""
+        errors = [e for e in (self.over_images, self.over_draws) if e is not None]
+        return float(np.hypot.reduce(errors)) if errors else None
 
     @property
     def verdict(self) -> str:
-        """Less loss is better; within the noise unless beyond it, at the 5 % level, over images and over draws."""
-        errors = [(self.over_images, self.n_images)]
-        if self.needs_draws:
-            errors.append((self.over_draws, self.n_draws))
-        is_clear = all(e is not None and abs(self.mean) > student_t.ppf(0.975, n - 1) * e for e, n in errors)
+        """Less loss is better; within the noise unless beyond it, at the 5 % level."""
+        n = self.n_draws if self.needs_draws else self.n_images
+        is_clear = n > 1 and self.error is not None and abs(self.mean) > student_t.ppf(0.975, n - 1) * self.error
         return "within" if not is_clear else "better" if self.mean < 0 else "worse"
 
     @property
     def text(self) -> str:
-        """With the larger error."""
+        """With its error."""
         return f"{self.mean:+.1f}" if self.error is None else f"{self.mean:+.1f} ± {self.error:.1f}"
 
 

@@ -81,7 +81,7 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
     for cell in shown:
         w, mass = (np.array(cell.runs[0][name]) for name in ("weights", "mass"))
         # All of them, although few are shown: the noise is then that of the losses.
-        readings.append(read(experiment.horses, w, mass, test, experiment.effort, experiment.seed))
+        readings.append(read(experiment.horses, cell.method, w, mass, test, experiment.effort, experiment.seed))
     data, truth = experiment.horses.data.take(test), experiment.horses.labels[experiment.horses.sites(test)]
     offsets, judged = data.site_offsets, np.where(truth >= 0, data.sizes, 0.0)
     shares = {c.method: float(np.average(q, weights=judged)) for c, (_, q) in zip(shown, readings, strict=True)}

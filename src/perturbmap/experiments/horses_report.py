@@ -256,13 +256,13 @@ def _timing(timing: dict[str, Any]) -> dict[str, Any]:
     return {
         **timing,
         "largest_error": max(
-            e / s
+            e / max(s, 1e-9)
             for name, row in timing["seconds"].items()
             for e, s in zip(timing["standard_errors"][name], row, strict=True)
         ),
         "paper": paper,
         "faster": {
-            name: [b / s for b, s in zip(timing["seconds"]["basic"], row, strict=True)]
+            name: [b / max(s, 1e-9) for b, s in zip(timing["seconds"]["basic"], row, strict=True)]
             for name, row in timing["seconds"].items()
             if name != "basic"
         },

@@ -150,5 +150,5 @@ def _summary(
         "microseconds_at_end": dict(
             zip(names, (1e6 * np.median(timings[iterations > 0.9 * columns[-1]], axis=0)).tolist(), strict=True)
         ),
-        "ratio": by_name["basic"][-2] / by_name["both"][-2],
+        "ratio": by_name["basic"][-2] / max(1e-9, by_name["both"][-2]),
     }

@@ -29,7 +29,7 @@ class Masks(Mapping[Path, NDArray[np.uint8]]):
     def __init__(self, files: Mapping[Any, Path_], *, resize: bool = False) -> None:
         self._files: dict[Path, Path] = {}
         self._sizes: dict[Path, tuple[int, int]] = {}
-        shown: list[set[int]] = []
+        shown: dict[Path, set[int]] = {}
         misfits = []
         for image, mask in files.items():
             try:
@@ -37,12 +37,17 @@ class Masks(Mapping[Path, NDArray[np.uint8]]):
             except ImageError as error:
                 warnings.warn(f"left out: {error}", SkippedImageWarning, stacklevel=2)
                 continue
-            shown.append(set(np.unique(values).tolist()))
+            shown[Path(image)] = set(np.unique(values).tolist())
             if values.shape != size and not (resize and _same_shape(values.shape, size)):
                 misfits.append((Path(mask), values.shape, Path(image), size))
             self._files[Path(image)], self._sizes[Path(image)] = Path(mask), size
-        self._binary = False if any({1, VOID} <= labels for labels in shown) else None
-        found = set().union(*shown)
+        self._binary = False if any({1, VOID} <= labels for labels in shown.values()) else None
+        for image, labels in shown.items():
+            if self._binary is False and labels == {VOID}:
+                warnings.warn(
+                    f"left out: {self._files.pop(image)} is void all over.", SkippedImageWarning, stacklevel=2
+                )
+        found = set().union(*shown.values())
         #: Which labels there are in any of them.
         self.labels = {0, 1} & (found | {1} if VOID in found and self._binary is None else found)
         if misfits:

@@ -90,7 +90,7 @@ class Segmentation:
         return self._mean(-p * np.log2(p) - (1 - p) * np.log2(1 - p))
 
     def _mean(self, values: Any) -> float:
-        return float(np.average(values, weights=np.bincount(self.regions.ravel())))
+        return float(np.average(values, weights=np.bincount(self.regions.ravel(), minlength=len(self.labels))))
 
 
 @final
@@ -161,8 +161,9 @@ class Segmenter:
         """
         if not isinstance(image, DescribedImage):
             return self.predict(self.features.describe(image), image_size(image) if shape is None else shape)
-        labels = self.predictor.predict([image.example])[0]
-        probabilities = self.predictor.predict_marginals([image.example])[0][:, 1]
+        data, f = self.predictor._potentials([image.example])
+        q = self.predictor._marginals(f, None)
+        labels, probabilities = self.predictor._decode(data, f, q), q[:, 1]
         regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
         return Segmentation(regions, labels.astype(np.int32), probabilities)
 

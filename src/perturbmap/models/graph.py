@@ -57,9 +57,9 @@ class GraphModel(Model):
         return np.concatenate([batch.features.pullback(unary), [unary.sum()], edges])
 
     def squared_length(self, data: Dataset) -> float:
-        """Both labels' scores move, one up and one down; and edges count for the sites that they join."""
+        """Both labels' scores move, one up and one down, and two labels vary more than many; edges count besides."""
         edges = len(data.edges) / max(1, data.n_sites) * _edge_features(data).mean_squared_norm()
-        return 4.0 * super().squared_length(data) + edges
+        return 16.0 * super().squared_length(data) + edges
 
     def nonnegative(self, data: Dataset, n_labels: int) -> slice:
         """w_P."""

@@ -50,6 +50,10 @@ class Objective(BaseEstimator):
     def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """``c`` of `Targets`."""
 
+    def site_sizes(self, sizes: Floats) -> Floats:
+        """How much a site counts whatever its label, all alike by default; what more is in ``c`` favours labels."""
+        return np.ones_like(sizes)
+
     def check(self, structure: Structure) -> None:
         """Raises an error where the structure cannot do what the objective asks of it."""
 
@@ -92,6 +96,10 @@ class SiteObjective(Objective):
     def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """``q * theta``."""
         return self.task_loss.label_weights(q, sizes, offsets)
+
+    def site_sizes(self, sizes: Floats) -> Floats:
+        """Those of the loss."""
+        return self.task_loss.site_sizes(sizes)
 
 
 class ExactObjective(Objective):

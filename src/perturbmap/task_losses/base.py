@@ -22,6 +22,10 @@ class TaskLoss(BaseEstimator):
     def site_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """theta, ``(n_sites, n_labels)``."""
 
+    def site_sizes(self, sizes: Floats) -> Floats:
+        """How much a site counts whatever its label: its size, unless the loss does without."""
+        return sizes
+
     def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """``c = q * theta``: both Hamming rows of Table 1 in one array."""
         return q * self.site_weights(q, sizes, offsets)

@@ -23,6 +23,10 @@ class Hamming(TaskLoss):
         """Theta = 1."""
         return np.ones_like(q)
 
+    def site_sizes(self, sizes: Floats) -> Floats:
+        """All alike."""
+        return np.ones_like(sizes)
+
     def value(self, y: Any, predicted: Any, sizes: Floats, offsets: NDArray[np.int64], n_labels: int) -> Floats:
         """See `TaskLoss.value`; unknown sites do not count in D."""
         known = sums_by_example(np.asarray(y >= 0, dtype=np.float64), offsets)
