@@ -17,18 +17,9 @@ pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"
 from PIL import Image
 
 from perturbmap.experiments.horse_data import Horses, judge, load_horses
-from perturbmap.experiments.horses import (
-    COLUMNS,
-    METHODS,
-    Effort,
-    Experiment,
-    Task,
-    learn,
-    masked_images,
-    possible_columns,
-    read,
-    work,
-)
+from perturbmap.experiments.horses import Experiment, work
+from perturbmap.experiments.horses_learning import learn, masked_images, read
+from perturbmap.experiments.horses_plan import COLUMNS, METHODS, Effort, Task, possible_columns
 from perturbmap.experiments.progress import Progress
 from perturbmap.experiments.results import Results
 from perturbmap.images import fill_unknown, paint, read_mask

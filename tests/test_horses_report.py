@@ -17,8 +17,10 @@ pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"
 
 from perturbmap.experiments import horses_gallery, horses_report
 from perturbmap.experiments.horse_data import Horses, judge, load_horses
-from perturbmap.experiments.horses import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Experiment, Task, read
+from perturbmap.experiments.horses import Experiment
 from perturbmap.experiments.horses_findings import Cell, Difference, Findings
+from perturbmap.experiments.horses_learning import read
+from perturbmap.experiments.horses_plan import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Task
 from perturbmap.experiments.progress import Progress
 from perturbmap.experiments.results import Results
 

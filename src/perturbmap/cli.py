@@ -197,13 +197,13 @@ def horses(
     """
     from perturbmap.experiments import horses_report
     from perturbmap.experiments.horse_data import load_horses
-    from perturbmap.experiments.horses import (
+    from perturbmap.experiments.horses import Experiment
+    from perturbmap.experiments.horses_plan import (
         COLUMNS,
         METHODS,
         QUICK,
         QUICK_COLUMNS,
         Effort,
-        Experiment,
         possible_columns,
     )
     from perturbmap.experiments.progress import Bars

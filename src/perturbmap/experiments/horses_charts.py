@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perturbmap.decoding import Decoding
-from perturbmap.experiments.horses import COLUMNS, METHODS
 from perturbmap.experiments.horses_findings import Cell, Findings
+from perturbmap.experiments.horses_plan import COLUMNS, METHODS
 from perturbmap.experiments.report import COLOURS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from perturbmap.experiments.horses import COLUMNS, DECODINGS, MAIN_LOSS, METHODS, SEARCHED, Choices, Effort, Task
+from perturbmap.experiments.horses_plan import COLUMNS, DECODINGS, MAIN_LOSS, METHODS, SEARCHED, Choices, Effort, Task
 from perturbmap.experiments.results import Results
 from perturbmap.potentials import Floats
 

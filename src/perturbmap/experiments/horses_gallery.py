@@ -11,8 +11,10 @@ from skimage.segmentation import find_boundaries
 
 from perturbmap.decoding import Decoding
 from perturbmap.experiments.horse_data import Horses
-from perturbmap.experiments.horses import DECODINGS, Experiment, read
+from perturbmap.experiments.horses import Experiment
 from perturbmap.experiments.horses_findings import Cell, Findings
+from perturbmap.experiments.horses_learning import read
+from perturbmap.experiments.horses_plan import DECODINGS
 from perturbmap.experiments.report import image
 from perturbmap.images import read_image
 from perturbmap.potentials import Floats, Labels

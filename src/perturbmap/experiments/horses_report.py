@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from perturbmap.experiments.horse_data import Horses, judge
-from perturbmap.experiments.horses import COLUMNS, KAPPAS, METHODS, SEARCHED, Experiment
+from perturbmap.experiments.horses import Experiment
 from perturbmap.experiments.horses_charts import COLOUR, draw_choices, draw_curves, draw_masks
 from perturbmap.experiments.horses_findings import TABLES, Cell, Difference, Findings, title
 from perturbmap.experiments.horses_gallery import FALSE, MISSED, OUTLINE, hang
+from perturbmap.experiments.horses_plan import COLUMNS, KAPPAS, METHODS, SEARCHED
 from perturbmap.experiments.pin_timing import PAPER
 from perturbmap.experiments.report import chart, check_installed, write_page
 from perturbmap.experiments.results import Results
