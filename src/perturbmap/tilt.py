@@ -28,5 +28,7 @@ def untilt(q: Floats, mass: Floats) -> Floats:
     if not seen.any():
         return q
     mean = np.divide(weight, size, out=np.full_like(size, weight[seen].sum() / size[seen].sum()), where=seen)
+    if np.ptp(mean) == 0:
+        return q
     plain = q / mean
     return np.asarray(plain / plain.sum(axis=1, keepdims=True))
