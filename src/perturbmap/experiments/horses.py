@@ -161,13 +161,20 @@ class Experiment:
                 missing.append(replace(task, choices=left))
             else:
                 progress.finish(None)
+        if not missing:
+            return
+        stage = f"{'choosing' if missing[0].is_held_out else 'testing'}, {len(missing)} tasks"
+        progress.begin(stage)
         # What only reports look at stays here.
         bare = replace(self.horses, regions=[], files=[])
-        for entries in pool(delayed(work)(bare, task, self.effort, self.seed) for task in missing):
+        done = pool(delayed(work)(bare, task, self.effort, self.seed) for task in missing)
+        for n, entries in enumerate(done, start=1):
             results.update(entries)
             name, entry = next(iter(entries.items()))
             progress.begin(name)
             progress.finish(min(_mean(loss) for loss in entry["losses"].values()))
+            progress.begin(stage)
+            progress.advance(n / len(missing))
 
 
 def _mean(loss: Any) -> float:
