@@ -39,7 +39,7 @@ def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> Structured
     """The recipe: what is learned from superpixels, how, and how it is decoded.
 
     The balanced loss does not let a small foreground go. Its least expected value decodes better than the best
-    labelling, by far where masks are few. Steps and penalty are those of the horse experiment.
+    labelling, by far where masks are few. Steps and penalty are near those of the horse experiment.
     """
     return StructuredPredictor(
         GraphModel(),
