@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats, Labels
-from perturbmap.task_losses.base import one_hot
+from perturbmap.site_arrays import one_hot
 
 UNKNOWN = -1
 NO_LABELS = "y must hold some labelled site: with no label at all there is nothing to learn from."
@@ -110,7 +110,7 @@ class Annotations:
             if entry is None:
                 continue
             if _is_soft(entry):
-                q[sites] = _check_soft(f"{name}[{n}]", entry, count, len(classes))
+                q[sites] = check_soft(f"{name}[{n}]", entry, count, len(classes))
                 continue
             values = _values(name, n, entry)
             if len(values) != count:
@@ -136,7 +136,8 @@ class Annotations:
         return bool(((self.q.sum(axis=1) > 0) == (self.labels >= 0)).all())
 
 
-def _check_soft(name: str, entry: NDArray[Any], n_sites: int, n_labels: int) -> Floats:
+def check_soft(name: str, entry: NDArray[Any], n_sites: int, n_labels: int) -> Floats:
+    """Rows of probabilities; else an error that names the argument."""
     if not np.issubdtype(entry.dtype, np.number) and entry.dtype != np.bool_:
         raise ValueError(f"{name} must hold numbers for soft labels, but its dtype is {entry.dtype}.")
     q = np.asarray(entry, dtype=np.float64)

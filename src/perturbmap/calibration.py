@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax
 
 from perturbmap.potentials import Floats
+from perturbmap.site_arrays import log_softmax, softmax
 
 # Probabilities below this are those of labels that cannot be; their logarithm has no place in a fit.
 _SMALLEST = 1e-12
@@ -26,7 +26,7 @@ class Calibration:
     def __call__(self, q: Floats) -> Floats:
         """Calibrated probabilities; what is impossible stays so."""
         log_q = np.log(np.maximum(q, _SMALLEST))
-        p = np.exp(log_softmax(self.slope * log_q + self.shift, axis=1)) * (q > 0)
+        p = softmax(self.slope * log_q + self.shift) * (q > 0)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     def to_array(self) -> Floats:
@@ -47,8 +47,8 @@ class Calibration:
 
         def loss(parameters: Floats) -> tuple[float, Floats]:
             shift = np.concatenate([[0.0], parameters[1:]])
-            log_p = log_softmax(parameters[0] * log_q + shift, axis=1)
-            residual = c - total * np.exp(log_p)
+            log_p, p = log_softmax(parameters[0] * log_q + shift)
+            residual = c - total * p
             gradient = np.concatenate([[(residual * log_q).sum()], residual.sum(axis=0)[1:]])
             return -float((c * log_p).sum()) / scale, -gradient / scale
 

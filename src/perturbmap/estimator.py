@@ -26,10 +26,10 @@ from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.semi_supervised import complete, known_mass, mixture
+from perturbmap.site_arrays import sums_by_example
 from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
 from perturbmap.structures import Chain, InfeasibleError, Structure
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
-from perturbmap.task_losses.base import sums_by_example
 from perturbmap.tilt import untilt
 
 

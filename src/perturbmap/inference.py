@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from perturbmap.checks import check_count
 from perturbmap.perturbation import Rng, gumbel_noise, perturb, seed_of
 from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.site_arrays import one_hot, softmax
 from perturbmap.structures.base import ExactStructure, Structure, check_given, threads
-from perturbmap.task_losses.base import one_hot
 
 # Numbers of one chunk of perturbed unary potentials: a few megabytes, well under a second of work.
 _CHUNK = 2**18
@@ -52,18 +51,14 @@ class MarginalMethod:
         return self.name
 
 
-def _softmax(values: Floats) -> Floats:
-    return np.asarray(softmax(values, axis=-1))
-
-
 #: How often the maximiser has the label: section 2.3 of the paper.
 COUNTED = MarginalMethod("COUNTED", False, lambda free, values: one_hot(free, values.shape[-1]), lambda q: q)
 #: The same with the site's own noise integrated out, ``E softmax_k B'[d, k]``: same mean, less variance.
-INTEGRATED = MarginalMethod("INTEGRATED", True, lambda free, values: _softmax(values), lambda q: q)
+INTEGRATED = MarginalMethod("INTEGRATED", True, lambda free, values: softmax(values), lambda q: q)
 #: ``softmax_k E B'[d, k]``: the P(y_d) of the marginal likelihood. Exact for separable potentials.
-PINNED = MarginalMethod("PINNED", True, lambda free, values: values, _softmax)
+PINNED = MarginalMethod("PINNED", True, lambda free, values: values, softmax)
 #: The marginals of the Gibbs distribution itself, without perturbations; for structures that can be summed over.
-EXACT = MarginalMethod("EXACT", True, lambda free, values: values, _softmax)
+EXACT = MarginalMethod("EXACT", True, lambda free, values: values, softmax)
 
 
 def log_partition_bound(
@@ -242,7 +237,7 @@ def _jackknife(
 
     def estimate(total: Floats, count: int) -> Floats:
         mean = total / count
-        if link is _softmax:
+        if link is softmax:
             mean = np.where(impossible, -np.inf, mean)
         return link(mean)
 

@@ -79,7 +79,8 @@ def check_edges(edges: ArrayLike, n_sites: int, name: str = "edges") -> Labels:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def _chain_edges(site_offsets: NDArray[np.int64]) -> Labels:
+def chain_edges(site_offsets: NDArray[np.int64]) -> Labels:
+    """Edges between consecutive sites of each example."""
     starts = np.arange(site_offsets[-1] - 1, dtype=np.int32)
     inside = np.ones(starts.size, dtype=bool)
     inside[site_offsets[1:-1][(site_offsets[1:-1] > 0) & (site_offsets[1:-1] < site_offsets[-1])] - 1] = False
@@ -134,7 +135,7 @@ class Potentials:
                 raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
             e = np.empty((0, 2), dtype=np.int32)
         else:
-            e = _chain_edges(site_offsets) if edges is None else check_edges(edges, n_sites)
+            e = chain_edges(site_offsets) if edges is None else check_edges(edges, n_sites)
             tables = as_floats("pairwise", pairwise, _FORBID)
             per_edge, shared = (len(e), n_labels, n_labels), (n_labels, n_labels)
             if tables.shape not in (per_edge, shared):

@@ -9,8 +9,8 @@ from perturbmap.calibration import Calibration
 from perturbmap.inference import marginals
 from perturbmap.objectives.base import Targets
 from perturbmap.potentials import Floats
+from perturbmap.site_arrays import one_hot
 from perturbmap.solvers.base import Problem
-from perturbmap.task_losses.base import one_hot
 from perturbmap.tilt import label_mass, untilt
 
 

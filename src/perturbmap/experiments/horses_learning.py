@@ -18,9 +18,9 @@ from perturbmap.models import GraphModel
 from perturbmap.objectives import StructuredHinge, Targets
 from perturbmap.potentials import Floats, Labels
 from perturbmap.semi_supervised import complete, known_mass, mixture
+from perturbmap.site_arrays import one_hot
 from perturbmap.solvers import BCFW, DoubleSGD, PolynomialAveraging, Problem, State
 from perturbmap.structures import BinaryGraph
-from perturbmap.task_losses.base import one_hot
 from perturbmap.tilt import untilt
 
 Images = NDArray[np.intp]

@@ -55,7 +55,7 @@ def time_pins(
             f"solver must take one example a step, batch_size=1, but its batch_size is {solver.batch_size}."
         )
     progress = Progress() if progress is None else progress
-    problem = replace(problem, structure=problem.structure.on_one_thread())
+    problem = replace(problem, structure=problem.structure.with_threads(1))
     ways = all_ways()
     columns = [*(10**k for k in range(2, 10) if 10**k < n_iter), n_iter]
     iterations = _sampled(columns, n_samples)

@@ -7,8 +7,9 @@ from typing import cast, final
 import numpy as np
 
 from perturbmap.objectives.base import ExactObjective, SiteObjective, Targets
-from perturbmap.objectives.marginal_log_likelihood import log_softmax, weighted_log_likelihoods
+from perturbmap.objectives.marginal_log_likelihood import weighted_log_likelihoods
 from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.site_arrays import log_softmax
 from perturbmap.structures.base import ExactStructure, Structure
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from perturbmap.objectives.base import SiteObjective, Targets
 from perturbmap.perturbation import perturb
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
+from perturbmap.site_arrays import log_softmax, sums_by_example
 from perturbmap.structures.base import Structure
 from perturbmap.task_losses import TaskLoss
-from perturbmap.task_losses.base import sums_by_example
 
 
 @final
@@ -76,12 +76,3 @@ def weighted_log_likelihoods(c: Floats, log_p: Floats, f: Potentials) -> Floats:
     """
     terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
     return sums_by_example(terms, f.site_offsets)
-
-
-def log_softmax(values: Floats) -> tuple[Floats, Floats]:
-    """Log softmax over labels, and softmax."""
-    shifted = values - values.max(axis=1, keepdims=True)
-    p = np.exp(shifted)
-    total = p.sum(axis=1, keepdims=True)
-    p /= total
-    return shifted - np.log(total), p

@@ -149,7 +149,7 @@ class _Everything:
         n, structure = len(problem.data), problem.structure
         n_workers = threads(structure.n_threads) if structure.is_thread_safe else 1
         if structure.is_thread_safe:
-            problem = replace(problem, structure=structure.on_one_thread())
+            problem = replace(problem, structure=structure.with_threads(1))
         self._chunks = [problem.part(np.arange(a, min(a + _CHUNK, n))) for a in range(0, n, _CHUNK)]
         self._pool = ThreadPoolExecutor(min(n_workers, len(self._chunks)))
 

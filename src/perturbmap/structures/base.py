@@ -69,11 +69,11 @@ class Structure(ABC):
     #: Whether several threads may use it at once; a solver of the user's is not asked to.
     is_thread_safe: ClassVar[bool] = False
 
-    def on_one_thread(self) -> Structure:
-        """The same with one thread: for those who share the examples out to threads themselves."""
-        one = shallow_copy(self)
-        object.__setattr__(one, "n_threads", 1)
-        return one
+    def with_threads(self, n_threads: int | None) -> Structure:
+        """The same with so many threads; with one, for those who share the examples out to threads themselves."""
+        other = shallow_copy(self)
+        object.__setattr__(other, "n_threads", n_threads)
+        return other
 
     @abstractmethod
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:

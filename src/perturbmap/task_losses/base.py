@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from perturbmap.potentials import Floats, Labels
+from perturbmap.site_arrays import one_hot, sums_by_example
 
 
 class TaskLoss(BaseEstimator):
@@ -42,15 +43,3 @@ class TaskLoss(BaseEstimator):
             :, 0
         ]
         return sums_by_example(cost, offsets)
-
-
-def one_hot(y: Labels, n_labels: int) -> Floats:
-    """``q`` of hard labels, ``(..., n_labels)``; zeros for -1."""
-    return np.asarray(y[..., None] == np.arange(n_labels), dtype=np.float64)
-
-
-def sums_by_example(values: Floats, offsets: NDArray[np.int64]) -> Floats:
-    """Sums over the sites of each example, ``(n_examples, ...)``."""
-    padded = np.concatenate([values, np.zeros((1, *values.shape[1:]))])
-    sums = np.add.reduceat(padded, offsets[:-1], axis=0)
-    return np.asarray(sums * (np.diff(offsets) > 0).reshape(-1, *([1] * (values.ndim - 1))))

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
-from perturbmap.task_losses.base import TaskLoss, sums_by_example
+from perturbmap.site_arrays import sums_by_example
+from perturbmap.task_losses.base import TaskLoss
 
 
 @final

@@ -1,0 +1,116 @@
+from . import datasets, images, nn
+from .calibration import Calibration
+from .decoding import Decoding
+from .estimator import FitInterruptedWarning, StructuredPredictor
+from .examples import Example
+from .graphs import grid_edges, potts
+from .inference import (
+    COUNTED,
+    EXACT,
+    INTEGRATED,
+    PINNED,
+    Estimate,
+    MarginalMethod,
+    decode,
+    log_partition_bound,
+    marginals,
+    sample,
+)
+from .models import GraphModel, MatchingModel, Model, SequenceModel
+from .objectives import (
+    ExactLogLikelihood,
+    ExactMarginalLogLikelihood,
+    LogLikelihood,
+    MarginalLogLikelihood,
+    Objective,
+    StructuredHinge,
+)
+from .penalty_path import regularisation_path
+from .perturbation import gumbel_noise, perturb
+from .potentials import Moments, Potentials
+from .solvers import (
+    BCFW,
+    LBFGS,
+    DoubleSGD,
+    NoAveraging,
+    PolynomialAveraging,
+    Solver,
+    SuffixAveraging,
+    UniformAveraging,
+)
+from .structures import (
+    BinaryGraph,
+    BruteForce,
+    Chain,
+    ExactStructure,
+    FromSolver,
+    InfeasibleError,
+    Matching,
+    Pinned,
+    Structure,
+    Tree,
+)
+from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
+
+__version__: str
+
+__all__ = [
+    "BCFW",
+    "COUNTED",
+    "EXACT",
+    "INTEGRATED",
+    "LBFGS",
+    "PINNED",
+    "BalancedHamming",
+    "BinaryGraph",
+    "BruteForce",
+    "Calibration",
+    "Chain",
+    "Decoding",
+    "DoubleSGD",
+    "Estimate",
+    "ExactLogLikelihood",
+    "ExactMarginalLogLikelihood",
+    "ExactStructure",
+    "Example",
+    "FitInterruptedWarning",
+    "FromSolver",
+    "GraphModel",
+    "Hamming",
+    "InfeasibleError",
+    "LogLikelihood",
+    "MarginalLogLikelihood",
+    "MarginalMethod",
+    "Matching",
+    "MatchingModel",
+    "Model",
+    "Moments",
+    "NoAveraging",
+    "Objective",
+    "Pinned",
+    "PolynomialAveraging",
+    "Potentials",
+    "SequenceModel",
+    "Solver",
+    "Structure",
+    "StructuredHinge",
+    "StructuredPredictor",
+    "SuffixAveraging",
+    "TaskLoss",
+    "Tree",
+    "UniformAveraging",
+    "WeightedHamming",
+    "ZeroOne",
+    "datasets",
+    "decode",
+    "grid_edges",
+    "gumbel_noise",
+    "images",
+    "log_partition_bound",
+    "marginals",
+    "nn",
+    "perturb",
+    "potts",
+    "regularisation_path",
+    "sample",
+]
