@@ -1,0 +1,24 @@
+"""Structured outputs for PyTorch: losses, marginals and best labellings of tensors (``perturbmap[torch]``).
+
+A network gives potentials, as tensors; the compiled core solves them and gives the gradient, and torch goes on from
+there. Potentials come in one of two layouts, and so do labels and results:
+
+- *padded*: ``unary`` of shape ``(n_examples, n_sites, n_labels)``; if examples are shorter than the tensor, a boolean
+  ``mask`` ``(n_examples, n_sites)`` is True at the sites that are there, the first so many of each;
+- *ragged*: a list of tensors ``(n_sites, n_labels)``, one an example.
+
+``pairwise`` is one table ``(n_labels, n_labels)`` for all edges; or one an edge, padded as
+``(n_examples, n_edges, n_labels, n_labels)`` or ragged as a list. ``edges`` left out join consecutive sites; one
+array ``(n_edges, 2)`` is the graph of every example; a list has one an example.
+
+Any floating dtype and any device will do: potentials are copied to the CPU once, where the core works in double
+precision, and the gradient is copied back once.
+
+The core and torch do not fight for cores: the core has threads only while it is called, when torch waits for it, and
+takes as many as ``torch.get_num_threads()`` then, unless ``structure.n_threads`` says otherwise. So it has one thread
+inside a worker of a ``DataLoader``, as torch has. Results do not depend on it.
+"""
+
+from perturbmap.nn.layers import BestLabelling, Marginals, StructuredLoss
+
+__all__ = ["BestLabelling", "Marginals", "StructuredLoss"]

@@ -1,0 +1,205 @@
+"""The modules: a loss, marginals, the best labelling."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from perturbmap.annotations import check_soft
+from perturbmap.checks import check_count
+from perturbmap.inference import COUNTED, EXACT, INTEGRATED, PINNED, MarginalMethod
+from perturbmap.nn.pullbacks import marginals_and_pullback
+from perturbmap.nn.tensors import Batch, Ragged, to_numpy
+from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
+from perturbmap.perturbation import gumbel_noise, seed_of
+from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.site_arrays import one_hot
+from perturbmap.structures import Chain, ExactStructure, Structure
+
+# Where the draws of evaluation begin; those of training are before it.
+_EVALUATION = 2**31
+
+
+class _Layer(nn.Module):
+    def __init__(self, structure: Structure | None) -> None:
+        super().__init__()
+        self.structure = Chain() if structure is None else structure
+        if not isinstance(self.structure, Structure):
+            raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
+
+    def _solver(self) -> Structure:
+        """The structure, with as many threads as torch has."""
+        if self.structure.n_threads is None:
+            return self.structure.with_threads(torch.get_num_threads())
+        return self.structure
+
+
+class _PerturbedLayer(_Layer):
+    """Fresh noise at each call in training; in evaluation the same at each call, so that results can be compared."""
+
+    def __init__(self, structure: Structure | None, n_perturbations: int, seed: int | None) -> None:
+        super().__init__(structure)
+        self.n_perturbations = check_count("n_perturbations", n_perturbations)
+        self.seed = int(torch.randint(2**62, ()).item()) if seed is None else seed_of(seed, "seed")
+        self.n_draws = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        """What ``state_dict`` holds: the seed, and how much of its noise has been used."""
+        return {"seed": self.seed, "n_draws": self.n_draws}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """The inverse."""
+        self.seed, self.n_draws = state["seed"], state["n_draws"]
+
+    def _noise(self, f: Potentials, structure: Structure) -> Floats:
+        first = _EVALUATION
+        if self.training:
+            first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _EVALUATION
+        return gumbel_noise(f, self.seed, self.n_perturbations, first, structure.n_threads)
+
+
+@final
+class StructuredLoss(_PerturbedLayer):
+    """The negative of an objective, to be minimised: ``- sum_d sum_k c[d, k] log P(y_d = k)`` by default.
+
+    objective : any of the library's; `MarginalLogLikelihood` of the Hamming loss by default
+    structure : `Chain` by default
+    n_perturbations : draws of noise a call, whose mean is taken; one suffices for stochastic gradients
+    reduction : "mean" or "sum" over examples, or "none" for one value an example. An example's value is a sum over
+        its sites.
+    seed : of the noise; None takes one from torch's generator, so that ``torch.manual_seed`` decides
+
+    In training each call has fresh noise; in evaluation (``loss.eval()``) all calls have the same. The state of the
+    noise is part of ``state_dict``.
+    """
+
+    def __init__(
+        self,
+        objective: Objective | None = None,
+        structure: Structure | None = None,
+        *,
+        n_perturbations: int = 1,
+        reduction: str = "mean",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(structure, n_perturbations, seed)
+        self.objective = MarginalLogLikelihood() if objective is None else objective
+        if not isinstance(self.objective, Objective):
+            raise TypeError(f"objective must be an Objective, such as LogLikelihood(), but is {objective!r}.")
+        self.objective.check(self.structure)
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f'reduction must be "mean", "sum" or "none", but is {reduction!r}.')
+        self.reduction = reduction
+
+    def forward(
+        self,
+        unary: Tensor | Ragged,
+        labels: Any,
+        pairwise: Any = None,
+        edges: Any = None,
+        *,
+        mask: Any = None,
+        sizes: Any = None,
+    ) -> Tensor:
+        """The loss of potentials, in the layouts of `perturbmap.nn`.
+
+        labels : integers, -1 where a label is not known, ``(n_examples, n_sites)`` or a list; or probabilities of
+            labels, with a further axis. What is padded is not looked at.
+        sizes : how much each site counts in a weighted loss; all alike by default
+        """
+        batch = Batch.pack(unary, pairwise, edges, mask)
+        targets = self._targets(batch, labels, sizes)
+        structure, f = self._solver(), batch.f
+        draws = list(self._noise(f, structure)) if self.objective.is_perturbed else [None]
+
+        def solve(weights: Floats) -> tuple[Floats, Moments]:
+            weighted = Targets(targets.labels, targets.label_weights, targets.is_complete, weights / len(draws))
+            results = [self.objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
+            tables = [moments.pairwise for _, moments in results if moments.pairwise is not None]
+            unary = np.sum([moments.unary for _, moments in results], axis=0)
+            return np.mean([v for v, _ in results], axis=0), Moments(
+                unary, np.sum(tables, axis=0) if tables else None
+            )
+
+        values, moments = solve(np.ones(len(f)))
+
+        def pullback(g: Floats) -> Moments:
+            if (g == g[0]).all():
+                return Moments(g[0] * moments.unary, None if moments.pairwise is None else g[0] * moments.pairwise)
+            return solve(g)[1]  # an edge table that examples share has the sum of their gradients: weigh them anew
+
+        losses = -batch.through_core(values, pullback)
+        return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:
+        f = batch.f
+        given = to_numpy(batch.site_values("labels", labels))
+        if given.ndim == 2:
+            if not self.objective.takes_soft_labels:
+                name = type(self.objective).__name__
+                raise ValueError(f"{name} learns from labels, not from soft ones: give integers in labels.")
+            q = check_soft("labels", given, f.n_sites, f.n_labels)
+            y = np.full(f.n_sites, -1, dtype=np.int32)
+        else:
+            y = f.check_labels("labels", given, unknown=True)
+            q = one_hot(y, f.n_labels)
+        size = np.ones(f.n_sites) if sizes is None else to_numpy(batch.site_values("sizes", sizes)).astype(np.float64)
+        if size.shape != (f.n_sites,) or not np.isfinite(size).all() or (size < 0).any():
+            raise ValueError("sizes must be finite numbers, one a site, none negative.")
+        c = self.objective.label_weights(q, size, f.site_offsets)
+        is_known = q.sum(axis=1) > 0
+        is_complete = np.array([part.all() for part in f.split(is_known)], dtype=bool)
+        return Targets(y, c, is_complete, np.ones(len(f)))
+
+
+@final
+class Marginals(_PerturbedLayer):
+    """P(y_d = k) of every site, for use inside a network, in the layout of ``unary``; zeros where a tensor is padded.
+
+    structure : `Chain` by default
+    method : `PINNED` (default), `INTEGRATED`, `COUNTED` or, for an `ExactStructure`, `EXACT`
+    n_perturbations, seed : as in `StructuredLoss`
+
+    The gradient of PINNED, INTEGRATED and EXACT is that of the values returned, the noise held fixed. COUNTED jumps,
+    and has the gradient of INTEGRATED under the same noise: both have the same mean. All perturbations are in memory
+    at once; where no gradient is wanted, `perturbmap.marginals` takes any number of them.
+    """
+
+    def __init__(
+        self,
+        structure: Structure | None = None,
+        method: MarginalMethod = PINNED,
+        *,
+        n_perturbations: int = 16,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(structure, n_perturbations, seed)
+        if method not in (PINNED, INTEGRATED, COUNTED, EXACT):
+            raise ValueError(f"method must be PINNED, INTEGRATED, COUNTED or EXACT, but is {method!r}.")
+        if method is EXACT and not isinstance(self.structure, ExactStructure):
+            raise TypeError(f"EXACT marginals cannot be had for {type(self.structure).__name__}: use PINNED.")
+        self.method = method
+
+    def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
+        """Marginals of potentials, in the layouts of `perturbmap.nn`."""
+        batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
+        noise = None if self.method is EXACT else self._noise(batch.f, structure)
+        q, pullback = marginals_and_pullback(structure, batch.f, self.method, noise)
+        return batch.layout.unpack(batch.through_core(q, pullback), 0.0)
+
+
+@final
+class BestLabelling(_Layer):
+    """The labelling of the highest score, without a gradient; -1 where a tensor is padded."""
+
+    def __init__(self, structure: Structure | None = None) -> None:
+        super().__init__(structure)
+
+    def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
+        """Labels of potentials, in the layouts of `perturbmap.nn`."""
+        batch = Batch.pack(unary, pairwise, edges, mask)
+        labels = torch.from_numpy(self._solver().argmax(batch.f).astype(np.int64)).to(batch.unary.device)
+        return batch.layout.unpack(labels, -1)

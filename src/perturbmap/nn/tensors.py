@@ -1,0 +1,250 @@
+"""Batches of tensors, padded or ragged, as the rows that the core takes; and the way back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from perturbmap.potentials import Floats, Labels, Moments, Potentials, as_floats, chain_edges, check_edges
+
+Ragged = Sequence[Tensor]
+
+
+class Layout(ABC):
+    """Where the sites of each example are; ``counts`` says how many each has."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Sites of an example with its padding."""
+
+    @abstractmethod
+    def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
+        """The first so many rows of each example, one after another; of ``width`` rows where they are padded."""
+
+    @abstractmethod
+    def unpack(self, rows: Tensor, fill: float) -> Any:
+        """Rows, one a site, in the layout of the potentials; ``fill`` where no site is."""
+
+
+@final
+class Padded(Layout):
+    """A tensor ``(n_examples, n_sites, ...)`` and a mask."""
+
+    def __init__(self, unary: Tensor, mask: Any) -> None:
+        self.shape = unary.shape[:2]
+        if len(unary) == 0:
+            raise ValueError("unary must hold at least one example, but is empty.")
+        if mask is None:
+            self.counts = np.full(self.shape[0], self.shape[1], dtype=np.int64)
+            return
+        is_site = torch.as_tensor(mask).cpu().numpy()
+        if is_site.shape != tuple(self.shape) or is_site.dtype != np.bool_:
+            raise ValueError(
+                f"mask must be boolean, of shape {tuple(self.shape)}, but has shape {is_site.shape} and dtype "
+                f"{is_site.dtype}."
+            )
+        if (is_site[:, 1:] & ~is_site[:, :-1]).any():
+            bad = int(np.flatnonzero((is_site[:, 1:] & ~is_site[:, :-1]).any(axis=1))[0])
+            raise ValueError(
+                f"mask must be True at the first sites of each example and False after them, but example {bad} has a "
+                "gap: move its sites to the front."
+            )
+        self.counts = is_site.sum(axis=1).astype(np.int64)
+
+    def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
+        """See `Layout.rows`."""
+        if not isinstance(values, (Tensor, np.ndarray)) or len(values.shape) < 2:
+            raise TypeError(f"{name} must be a padded tensor, as unary is, but is a {type(values).__name__}.")
+        tensor = torch.as_tensor(values)
+        if tuple(tensor.shape[:2]) != (len(counts), width):
+            raise ValueError(
+                f"{name} must have shape ({len(counts)}, {width}, ...), as unary is padded, but has shape "
+                f"{tuple(tensor.shape)}."
+            )
+        if (counts == tensor.shape[1]).all():
+            return tensor.flatten(0, 1)
+        is_there = torch.arange(tensor.shape[1]) < torch.from_numpy(counts)[:, None]
+        return tensor[is_there.to(tensor.device)]
+
+    @property
+    def width(self) -> int:
+        """See `Layout.width`."""
+        return int(self.shape[1])
+
+    def unpack(self, rows: Tensor, fill: float) -> Tensor:
+        """See `Layout.unpack`."""
+        if (self.counts == self.shape[1]).all():
+            return rows.reshape(*self.shape, *rows.shape[1:])
+        is_there = torch.arange(self.shape[1]) < torch.from_numpy(self.counts)[:, None]
+        padded = rows.new_full((*self.shape, *rows.shape[1:]), fill)
+        return padded.index_put((is_there.to(rows.device),), rows)
+
+
+@final
+class OneByOne(Layout):
+    """A list of tensors ``(n_sites, ...)``, one an example."""
+
+    def __init__(self, unary: Ragged) -> None:
+        for n, part in enumerate(unary):
+            if not isinstance(part, Tensor) or part.dim() != 2:
+                what = f"shape {tuple(part.shape)}" if isinstance(part, Tensor) else f"type {type(part).__name__}"
+                raise ValueError(f"unary[{n}] must be a tensor of shape (n_sites, n_labels), but has {what}.")
+        if len(unary) == 0:
+            raise ValueError("unary must hold at least one example, but is empty.")
+        if len({part.shape[1] for part in unary}) > 1:
+            raise ValueError("unary must have the same number of labels in all examples.")
+        self.counts = np.array([len(part) for part in unary], dtype=np.int64)
+
+    def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
+        """See `Layout.rows`."""
+        if isinstance(values, (Tensor, np.ndarray)) or len(values) != len(counts):
+            raise ValueError(f"{name} must be a list with one entry an example, {len(counts)}, as unary is.")
+        parts = [torch.as_tensor(part) for part in values]
+        for n, (part, count) in enumerate(zip(parts, counts.tolist(), strict=True)):
+            if part.dim() == 0 or len(part) != count:
+                raise ValueError(f"{name}[{n}] must have {count} rows, but has shape {tuple(part.shape)}.")
+        return torch.cat(parts)
+
+    @property
+    def width(self) -> int:
+        """See `Layout.width`: that of the longest, since nothing is padded."""
+        return int(self.counts.max())
+
+    def unpack(self, rows: Tensor, fill: float) -> list[Tensor]:
+        """See `Layout.unpack`; nothing to fill."""
+        return list(torch.split(rows, self.counts.tolist()))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Potentials of some examples: as tensors, through which gradients go, and as the core takes them."""
+
+    layout: Layout
+    unary: Tensor
+    pairwise: Tensor | None
+    f: Potentials
+
+    @classmethod
+    def pack(cls, unary: Tensor | Ragged, pairwise: Any, edges: Any, mask: Any) -> Batch:
+        """Checks the tensors, and copies them to the CPU where they are not there."""
+        layout: Layout
+        if isinstance(unary, Tensor):
+            if unary.dim() != 3:
+                raise ValueError(
+                    "unary must have shape (n_examples, n_sites, n_labels), or be a list of tensors, but has shape "
+                    f"{tuple(unary.shape)}. A single example is a batch of one: unary[None]."
+                )
+            layout = Padded(unary, mask)
+        elif mask is not None:
+            raise ValueError("mask is for padded tensors: a list of tensors says how long each example is.")
+        else:
+            layout = OneByOne(unary)
+        rows = layout.rows("unary", unary, layout.counts, layout.width)
+        site_offsets = np.concatenate([[0], np.cumsum(layout.counts)])
+        if pairwise is None and edges is not None:
+            raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
+        joined, edge_counts = _join(edges, layout.counts, site_offsets, pairwise is not None)
+        width = max(0, layout.width - 1) if edges is None else int(edge_counts.max())
+        tables = None if pairwise is None else _tables(layout, pairwise, edge_counts, width, rows.shape[1])
+        f = Potentials._trusted(
+            as_floats("unary", to_numpy(rows)),
+            None if tables is None else as_floats("pairwise", to_numpy(tables)),
+            joined,
+            site_offsets,
+            np.concatenate([[0], np.cumsum(edge_counts)]),
+            np.arange(len(layout.counts), dtype=np.uint64),
+        )
+        return cls(layout, rows, tables, f)
+
+    def through_core(self, values: Floats, pullback: Callable[[Floats], Moments]) -> Tensor:
+        """Values that the core computed from f, as a tensor whose gradient ``pullback`` gives."""
+        result: Tensor = _ThroughCore.apply(self.unary, self.pairwise, values, pullback)  # type: ignore[no-untyped-call]
+        return result
+
+    def site_values(self, name: str, values: Any) -> Tensor:
+        """What a user gives in the layout of the potentials, as rows."""
+        return self.layout.rows(name, values, self.layout.counts, self.layout.width)
+
+
+class _ThroughCore(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor, pairwise: Tensor | None, values: Floats, pullback: Callable[[Floats], Moments]
+    ) -> Tensor:
+        ctx.pullback = pullback
+        ctx.like = (unary.dtype, unary.device), (None if pairwise is None else (pairwise.dtype, pairwise.device))
+        return torch.from_numpy(values).to(unary.device, unary.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        moments = ctx.pullback(to_numpy(gradient).astype(np.float64))
+        (dtype, device), tables = ctx.like
+        unary = torch.from_numpy(moments.unary).to(device, dtype)
+        return (
+            unary,
+            None if tables is None else torch.from_numpy(moments.pairwise).to(tables[1], tables[0]),
+            None,
+            None,
+        )
+
+
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """A tensor's numbers; those of a device are copied once, in their own precision."""
+    here = tensor.detach().cpu()
+    return (here.float() if here.dtype == torch.bfloat16 else here).numpy()
+
+
+def _join(
+    edges: Any, counts: NDArray[np.int64], site_offsets: NDArray[np.int64], is_joined: bool
+) -> tuple[Labels, NDArray[np.int64]]:
+    """The edges of the whole batch, and how many each example has."""
+    if not is_joined:
+        return np.empty((0, 2), dtype=np.int32), np.zeros_like(counts)
+    if edges is None:
+        return chain_edges(site_offsets), np.maximum(0, counts - 1)
+    if isinstance(edges, (list, tuple)):
+        if len(edges) != len(counts):
+            raise ValueError(
+                f"edges must be a list with one graph an example, {len(counts)}, but has {len(edges)} entries. One "
+                "graph for all examples is given as an array."
+            )
+        parts = [
+            check_edges(_plain(e), int(c), f"edges[{n}]") for n, (e, c) in enumerate(zip(edges, counts, strict=True))
+        ]
+    else:
+        if (counts != counts[:1]).any():
+            raise ValueError(
+                "edges is one graph for all examples, but they have different numbers of sites: give a list instead."
+            )
+        parts = [check_edges(_plain(edges), int(counts[0]), "edges")] * len(counts)
+    joined = [e + np.int32(start) for e, start in zip(parts, site_offsets[:-1], strict=True)]
+    return np.concatenate(joined), np.array([len(e) for e in parts], dtype=np.int64)
+
+
+def _plain(edges: Any) -> Any:
+    return to_numpy(edges) if isinstance(edges, Tensor) else edges
+
+
+def _tables(layout: Layout, pairwise: Any, edge_counts: NDArray[np.int64], width: int, n_labels: int) -> Tensor:
+    if isinstance(pairwise, Tensor) and pairwise.dim() == 2:
+        tables = pairwise
+    else:
+        tables = layout.rows("pairwise", pairwise, edge_counts, width)
+    if tables.shape[-2:] != (n_labels, n_labels) or (tables is not pairwise and tables.dim() != 3):
+        raise ValueError(
+            f"pairwise must be one table ({n_labels}, {n_labels}) for all edges or one an edge, but has shape "
+            f"{tuple(tables.shape)}."
+        )
+    return tables

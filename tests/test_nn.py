@@ -1,0 +1,402 @@
+"""The torch modules: gradients, layouts, the same numbers as the NumPy estimator, states, threads."""
+
+import copy
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import perturbmap as pm
+from perturbmap import nn
+from perturbmap.objectives import Targets
+from perturbmap.solvers import Problem
+from tests.instances import STRUCTURES, example
+
+OBJECTIVES: list[pm.Objective] = [
+    pm.MarginalLogLikelihood(),
+    pm.MarginalLogLikelihood(pm.WeightedHamming()),
+    pm.MarginalLogLikelihood(integrate_noise=False),
+    pm.LogLikelihood(),
+    pm.StructuredHinge(),
+    pm.ExactLogLikelihood(),
+    pm.ExactMarginalLogLikelihood(),
+]
+METHODS = [pm.PINNED, pm.INTEGRATED, pm.EXACT]
+
+
+@pytest.fixture(autouse=True)
+def _generator() -> None:
+    torch.manual_seed(0)
+
+
+def ragged(structure: pm.Structure, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 1, 4)) -> tuple[Any, ...]:
+    """Potentials of a few examples, as tensors that want a gradient, and labels that the structure allows."""
+    k = 5 if isinstance(structure, pm.Matching) else 2 if isinstance(structure, pm.BinaryGraph) else 3
+    parts = [example(structure, n, k, rng, has_ties=False) for n in sizes]
+    unary = [torch.tensor(f.unary, requires_grad=True) for f in parts]
+    labels = [
+        torch.tensor(rng.permutation(k)[: f.n_sites] if k == 5 else rng.integers(0, k, f.n_sites)) for f in parts
+    ]
+    if isinstance(structure, pm.Matching):
+        return unary, labels, None, None
+    attraction = 0.1 * np.eye(k)  # a graph that is cut must bear a finite difference
+    pairwise = [torch.tensor(f.tables + attraction, requires_grad=True) for f in parts]
+    return unary, labels, pairwise, None if isinstance(structure, pm.Chain) else [f.edges for f in parts]
+
+
+def gradient(run: Any, *inputs: Any) -> bool:
+    """Torch's own check against finite differences, in double precision."""
+    flat = tuple(t for part in inputs if part is not None for t in part if t.numel())
+    return torch.autograd.gradcheck(lambda *_: run(), flat, eps=1e-7, atol=1e-5, check_batched_grad=False)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
+def test_the_gradient_of_every_loss_matches_finite_differences(
+    structure: pm.Structure, objective: pm.Objective, rng: np.random.Generator
+) -> None:
+    """Under common noise, with respect to unary and pairwise potentials, for examples of uneven weight."""
+    if isinstance(objective, (pm.ExactLogLikelihood, pm.ExactMarginalLogLikelihood)) and not isinstance(
+        structure, pm.ExactStructure
+    ):
+        with pytest.raises(TypeError, match="sums over all labellings"):
+            nn.StructuredLoss(objective, structure)
+        return
+    unary, labels, pairwise, edges = ragged(structure, rng)
+    loss = nn.StructuredLoss(objective, structure, n_perturbations=3, reduction="none", seed=1).eval()
+    weights = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+
+    def run() -> Tensor:
+        value: Tensor = weights @ loss(unary, labels, pairwise, edges)
+        return value
+
+    assert gradient(run, unary, pairwise)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
+def test_the_gradient_of_marginals_matches_finite_differences(
+    structure: pm.Structure, method: pm.MarginalMethod, rng: np.random.Generator
+) -> None:
+    """Under common noise, through every entry of the marginals."""
+    if method is pm.EXACT and not isinstance(structure, pm.ExactStructure):
+        with pytest.raises(TypeError, match="use PINNED"):
+            nn.Marginals(structure, method)
+        return
+    unary, _, pairwise, edges = ragged(structure, rng)
+    layer = nn.Marginals(structure, method, n_perturbations=4, seed=2).eval()
+    assert gradient(lambda: torch.cat(layer(unary, pairwise, edges)), unary, pairwise)
+
+
+def test_counted_marginals_have_the_gradient_of_their_mean(rng: np.random.Generator) -> None:
+    """That of INTEGRATED under the same noise, bit by bit; and their values are those of perturbmap.marginals."""
+    unary, _, pairwise, _ = ragged(pm.Chain(), rng)
+    gradients = []
+    for method in (pm.COUNTED, pm.INTEGRATED):
+        layer = nn.Marginals(pm.Chain(), method, n_perturbations=50, seed=3)
+        q = torch.cat(layer(unary, pairwise))
+        f = pm.Potentials.batch([pm.Potentials(u.detach(), p.detach()) for u, p in zip(unary, pairwise, strict=True)])
+        expected = pm.marginals(pm.Chain(), f, method=method, n_perturbations=50, rng=3).mean
+        np.testing.assert_allclose(q.detach().numpy(), expected, atol=1e-12)
+        gradients.append(torch.autograd.grad(q[:, 0].sum(), [*unary, *pairwise]))
+    for ours, theirs in zip(*gradients, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table an edge"])
+def test_padded_and_ragged_batches_agree(is_shared: bool, rng: np.random.Generator) -> None:
+    """In losses, marginals, labels and gradients; what is padded gets none, whatever stands there."""
+    counts, k, width = [3, 5, 1, 4], 3, 6
+    mask = torch.arange(width) < torch.tensor(counts)[:, None]
+    unary = torch.tensor(rng.normal(size=(4, width, k)), requires_grad=True)
+    shape = (k, k) if is_shared else (4, width - 1, k, k)
+    pairwise = torch.tensor(rng.normal(size=shape), requires_grad=True)
+    labels = torch.tensor(rng.integers(0, k, (4, width)))
+    labels[~mask] = -100  # not looked at
+    list_of = [unary[n, :c] for n, c in enumerate(counts)]
+    tables = pairwise if is_shared else [pairwise[n, : c - 1] for n, c in enumerate(counts)]
+    loss, marginals, best = nn.StructuredLoss(seed=0).eval(), nn.Marginals(seed=0).eval(), nn.BestLabelling()
+    padded = loss(unary, labels, pairwise, mask=mask)
+    apart = loss(list_of, [labels[n, :c] for n, c in enumerate(counts)], tables)
+    assert padded.item() == apart.item()
+    for one, other in zip(
+        torch.autograd.grad(padded, [unary, pairwise]), torch.autograd.grad(apart, [unary, pairwise]), strict=True
+    ):
+        assert torch.equal(one, other)
+    assert (torch.autograd.grad(loss(unary, labels, pairwise, mask=mask), unary)[0][~mask] == 0).all()
+    q = marginals(unary, pairwise, mask=mask)
+    assert torch.equal(q[mask], torch.cat(marginals(list_of, tables)))
+    assert (q[~mask] == 0).all()
+    y = best(unary, pairwise, mask=mask)
+    assert torch.equal(y[mask], torch.cat(best(list_of, tables)))
+    assert (y[~mask] == -1).all()
+
+
+def test_one_graph_for_all_examples_is_that_graph_for_each(rng: np.random.Generator) -> None:
+    """An array of edges stands for a list that repeats it."""
+    unary, labels = torch.tensor(rng.normal(size=(3, 12, 2))), torch.tensor(rng.integers(0, 2, (3, 12)))
+    edges = pm.grid_edges(3, 4)
+    tables = torch.tensor(pm.potts(rng.uniform(0, 1, (3, len(edges)))))
+    loss = nn.StructuredLoss(structure=pm.BinaryGraph(), seed=0).eval()
+    apart = loss(list(unary), list(labels), list(tables), [edges] * 3)
+    assert loss(unary, labels, tables, torch.tensor(edges)).item() == apart.item()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_a_linear_network_has_the_numbers_of_the_estimator(objective: pm.Objective, rng: np.random.Generator) -> None:
+    """Value and gradient of a linear layer with a chain on top are those of SequenceModel's own weights."""
+    X = [rng.normal(size=(n, 4)) for n in (5, 2, 7)]
+    y = [rng.integers(0, 3, len(x)) for x in X]
+    data = pm.examples.Dataset.from_examples(X)
+    q = pm.site_arrays.one_hot(np.concatenate(y).astype(np.int32), 3)
+    c = objective.label_weights(q, np.ones(14), data.site_offsets)
+    targets = Targets(np.concatenate(y).astype(np.int32), c, np.ones(3, dtype=bool), np.ones(3))
+    problem = Problem(data, targets, 3, pm.SequenceModel(), pm.Chain(), objective, 1e-3, seed=7)
+    w = rng.normal(size=problem.n_weights)
+    value, expected = problem.value_and_grad(w, draw=0)
+
+    linear = torch.nn.Linear(4, 3, dtype=torch.float64)
+    transition, first, last = (torch.nn.Parameter(torch.tensor(part)) for part in np.split(w[15:], [9, 12]))
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor(w[:12].reshape(4, 3).T))
+        linear.bias.copy_(torch.tensor(w[12:15]))
+    unary = [linear(torch.tensor(x)) for x in X]
+    ends = [torch.nn.functional.one_hot(torch.tensor([0, len(x) - 1]), len(x)).double() for x in X]
+    unary = [u + e[0][:, None] * first + e[1][:, None] * last for u, e in zip(unary, ends, strict=True)]
+    loss = nn.StructuredLoss(objective, pm.Chain(), seed=7)(unary, y, transition.reshape(3, 3))
+    loss.backward()
+    assert loss.item() == pytest.approx(-value, rel=1e-12)
+    weights = [linear.weight, linear.bias, transition, first, last]
+    found = [np.array([]) if p.grad is None else -p.grad.numpy().T.ravel() for p in weights]
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-12)
+
+
+def test_a_linear_network_learns_the_weights_of_the_estimator(rng: np.random.Generator) -> None:
+    """At the optimum of the exact likelihood with the same penalty, which is unique."""
+    X = [rng.normal(size=(n, 3)) for n in rng.integers(2, 8, 40).tolist()]
+    y = [(x[:, 0] + 0.5 * rng.normal(size=len(x)) > 0).astype(int) for x in X]
+    solver = pm.LBFGS(tolerance=1e-12)
+    crf = pm.StructuredPredictor(objective=pm.ExactLogLikelihood(), l2=0.1, solver=solver).fit(X, y)
+    w = torch.zeros(len(crf.coef_), dtype=torch.float64, requires_grad=True)
+    loss = nn.StructuredLoss(pm.ExactLogLikelihood())
+    optimiser = torch.optim.LBFGS([w], max_iter=200, tolerance_change=0, line_search_fn="strong_wolfe")
+
+    def penalised() -> Tensor:
+        optimiser.zero_grad()
+        unary = [torch.tensor(x) @ w[:6].reshape(3, 2) + w[6:8] for x in X]
+        for u in unary:
+            u[0] += w[12:14]
+            u[-1] += w[14:16]
+        value: Tensor = loss(unary, y, w[8:12].reshape(2, 2)) + 0.05 * w @ w
+        value.backward()
+        return value
+
+    optimiser.step(penalised)
+    np.testing.assert_allclose(w.detach().numpy(), crf.coef_, atol=1e-5)
+
+
+def test_soft_labels_unknown_sites_and_sizes_count_as_in_the_library(rng: np.random.Generator) -> None:
+    """One-hot probabilities are labels; an unknown site adds nothing; a size multiplies what its site adds."""
+    unary, labels = torch.tensor(rng.normal(size=(1, 4, 3))), torch.tensor([[0, 2, -1, 1]])
+    loss = nn.StructuredLoss(pm.MarginalLogLikelihood(pm.WeightedHamming())).eval()
+    alone = [-torch.log_softmax(unary[0, d], 0)[y] if y >= 0 else torch.tensor(0.0) for d, y in enumerate(labels[0])]
+    assert loss(unary, labels).item() == pytest.approx(float(sum(alone)))  # no edges: the likelihood of each site
+    soft = torch.nn.functional.one_hot(labels.clamp(min=0), 3).double()
+    sizes = torch.tensor([[1.0, 3.0, 0.0, 2.0]])
+    expected = float(alone[0] + 3 * alone[1] + 2 * alone[3])
+    assert loss(unary, soft, sizes=sizes).item() == pytest.approx(expected)
+    assert loss(unary, labels, sizes=sizes).item() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="learns from labels"):
+        nn.StructuredLoss(pm.LogLikelihood())(unary, soft)
+
+
+def test_noise_is_fresh_in_training_and_the_same_in_evaluation(rng: np.random.Generator) -> None:
+    """And torch.manual_seed decides it where no seed is given."""
+    unary, labels = torch.tensor(rng.normal(size=(2, 5, 3))), torch.tensor(rng.integers(0, 3, (2, 5)))
+    table = torch.tensor(rng.normal(size=(3, 3)))
+
+    def values() -> list[float]:
+        torch.manual_seed(5)
+        loss = nn.StructuredLoss()
+        training = [loss(unary, labels, table).item() for _ in range(2)]
+        loss.eval()
+        return training + [loss(unary, labels, table).item() for _ in range(2)]
+
+    first, second, third, fourth = values()
+    assert first != second
+    assert third == fourth
+    assert values() == [first, second, third, fourth]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["state_dict", "whole module"])
+def test_a_network_survives_torch_save(whole: bool, rng: np.random.Generator) -> None:
+    """The noise goes on where it was, so that a training that is resumed is the same."""
+    unary, labels = torch.tensor(rng.normal(size=(2, 5, 3))), torch.tensor(rng.integers(0, 3, (2, 5)))
+    table = torch.tensor(rng.normal(size=(3, 3)))
+    net = torch.nn.ModuleDict({"loss": nn.StructuredLoss(pm.MarginalLogLikelihood(pm.WeightedHamming([1, 2, 3])))})
+    net["loss"](unary, labels, table)
+    file = io.BytesIO()
+    torch.save(net if whole else net.state_dict(), file)
+    expected = [net["loss"](unary, labels, table).item() for _ in range(2)]
+    file.seek(0)
+    if whole:
+        other = torch.load(file, weights_only=False)
+    else:
+        other = copy.deepcopy(net)
+        other["loss"](unary, labels, table)  # to be undone
+        other.load_state_dict(torch.load(file, weights_only=True))
+    assert [other["loss"](unary, labels, table).item() for _ in range(2)] == expected
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_core_takes_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """Unless the structure says how many; and the bits do not depend on it."""
+    unary = torch.tensor(rng.normal(size=(64, 30, 4)), requires_grad=True)
+    labels, table = torch.tensor(rng.integers(0, 4, (64, 30))), torch.tensor(rng.normal(size=(4, 4)))
+    asked: list[int] = []
+    pin = pm.structures.compiled.CompiledStructure.pin
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(self.n_threads)
+        return pin(self, *args, **kwargs)
+
+    monkeypatch.setattr(pm.structures.compiled.CompiledStructure, "pin", spy)
+    own = pm.Chain().with_threads(3)
+    results = []
+    for n, structure in ((1, pm.Chain()), (2, pm.Chain()), (2, own)):
+        torch.set_num_threads(n)
+        loss = nn.StructuredLoss(structure=structure, seed=0)(unary, labels, table)
+        results.append((loss.item(), torch.autograd.grad(loss, unary)[0]))
+    assert asked == [1, 2, 3]
+    assert len({value for value, _ in results}) == 1
+    assert all(torch.equal(results[0][1], g) for _, g in results)
+
+
+class _OnDemand(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Marginals computed where they are asked for, and the number of threads there."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        unary = torch.full((1, 40, 3), float(index), dtype=torch.float64)
+        return nn.Marginals(seed=index)(unary, torch.eye(3, dtype=torch.float64))[0], torch.get_num_threads()
+
+
+def test_the_layer_works_inside_the_workers_of_a_data_loader() -> None:
+    """Forked after the core has run with threads in the parent; there torch, and so the core, has one."""
+    here = [_OnDemand()[i][0] for i in range(6)]
+    there = list(torch.utils.data.DataLoader(_OnDemand(), batch_size=None, num_workers=2))
+    assert [n for _, n in there] == [1] * 6
+    for one, (other, _) in zip(here, there, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_any_floating_dtype_comes_back_as_it_went(dtype: torch.dtype, rng: np.random.Generator) -> None:
+    """The loss, its gradient and marginals have the dtype of unary; the table's gradient that of the table."""
+    unary = torch.tensor(rng.normal(size=(2, 3, 3)), dtype=dtype, requires_grad=True)
+    table = torch.tensor(rng.normal(size=(3, 3)), dtype=torch.float32, requires_grad=True)
+    loss = nn.StructuredLoss()(unary, torch.zeros(2, 3, dtype=torch.long), table)
+    loss.backward()
+    assert loss.dtype == dtype
+    assert unary.grad is not None
+    assert unary.grad.dtype == dtype
+    assert table.grad is not None
+    assert table.grad.dtype == torch.float32
+    assert nn.Marginals()(unary, table).dtype == dtype
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_tensors_on_a_gpu_give_the_numbers_of_the_cpu(rng: np.random.Generator) -> None:
+    """Loss, gradients, marginals and labels, on the device where the potentials are."""
+    mask = torch.arange(6) < torch.tensor([6, 3, 5, 1])[:, None]
+    results = []
+    for device in ("cpu", "cuda"):
+        generator = np.random.default_rng(0)
+        unary = torch.tensor(generator.normal(size=(4, 6, 3)), device=device, requires_grad=True)
+        table = torch.tensor(generator.normal(size=(3, 3)), device=device, requires_grad=True)
+        labels = torch.tensor(generator.integers(0, 3, (4, 6)), device=device)
+        there = mask.to(device)
+        loss = nn.StructuredLoss(seed=0)(unary, labels, table, mask=there)
+        loss.backward()
+        q = nn.Marginals(seed=0)(unary, table, mask=there)
+        y = nn.BestLabelling()(unary, table, mask=there)
+        assert {t.device.type for t in (loss, unary.grad, table.grad, q, y) if t is not None} == {device}
+        results.append([t.detach().cpu() for t in (loss, unary.grad, table.grad, q, y) if t is not None])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_second_derivative_is_refused(rng: np.random.Generator) -> None:
+    """The gradient is piecewise constant in part: what torch would make of it would be wrong."""
+    unary = torch.tensor(rng.normal(size=(1, 3, 3)), requires_grad=True)
+    loss = nn.StructuredLoss()(unary, torch.zeros(1, 3, dtype=torch.long))
+    (first,) = torch.autograd.grad(loss**2, unary, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+UNARY, LABELS, TABLE = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.long), torch.zeros(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unary": torch.zeros(4, 3)}, r"A single example is a batch of one"),
+        ({"unary": [torch.zeros(4)]}, r"unary\[0\] must be a tensor of shape \(n_sites, n_labels\)"),
+        ({"unary": [torch.zeros(4, 3), torch.zeros(4, 2)]}, "same number of labels"),
+        ({"unary": []}, "at least one example"),
+        ({"unary": torch.full((2, 4, 3), torch.nan)}, "unary must be finite"),
+        ({"labels": LABELS - 100}, r"labels must be labels 0\.\.2 or -1"),
+        ({"labels": LABELS[:, :3]}, r"labels must have shape \(2, 4, \.\.\.\), as unary is padded"),
+        ({"labels": torch.ones(2, 4, 3)}, "every row must sum to 1"),
+        ({"labels": list(LABELS[:1])}, "labels must be a padded tensor"),
+        ({"labels": LABELS.float()}, "labels must hold integers"),
+        ({"pairwise": torch.zeros(2, 2)}, r"pairwise must be one table \(3, 3\)"),
+        ({"pairwise": torch.zeros(2, 4, 3, 3)}, r"pairwise must have shape \(2, 3, \.\.\.\)"),
+        ({"pairwise": None, "edges": np.zeros((0, 2), int)}, "edges were given without pairwise"),
+        ({"edges": np.array([[0, 4]])}, r"edges must join sites 0\.\.3"),
+        ({"edges": [np.array([[0, 1]])]}, "one graph an example, 2, but has 1"),
+        ({"edges": np.array([[0, 1]]), "mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()}, "give a list"),
+        ({"mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]).bool()}, "example 1 has a gap"),
+        ({"mask": torch.ones(2, 4)}, "mask must be boolean"),
+        ({"sizes": -torch.ones(2, 4)}, "sizes must be finite numbers, one a site, none negative"),
+    ],
+)
+def test_bad_tensors_are_refused_by_name(change: dict[str, Any], message: str) -> None:
+    """Before any work, saying what is expected."""
+    arguments: dict[str, Any] = {"unary": UNARY, "labels": LABELS, "pairwise": TABLE, **change}
+    with pytest.raises((ValueError, TypeError), match=message):
+        nn.StructuredLoss(pm.MarginalLogLikelihood(pm.WeightedHamming()))(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("module", "parameters", "message"),
+    [
+        (nn.StructuredLoss, {"objective": pm.Chain()}, "objective must be an Objective"),
+        (nn.StructuredLoss, {"structure": "chain"}, "structure must be a Structure"),
+        (nn.StructuredLoss, {"reduction": "average"}, "reduction must be"),
+        (nn.StructuredLoss, {"n_perturbations": 0}, "n_perturbations must be"),
+        (nn.StructuredLoss, {"seed": -1}, "seed must be"),
+        (nn.Marginals, {"method": "pinned"}, "method must be PINNED"),
+        (nn.BestLabelling, {"structure": "chain"}, "structure must be a Structure"),
+    ],
+)
+def test_bad_parameters_are_refused_when_the_module_is_made(
+    module: Any, parameters: dict[str, Any], message: str
+) -> None:
+    """Not at the first batch."""
+    with pytest.raises((ValueError, TypeError), match=message):
+        module(**parameters)
