@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SANITIZE_VENV := .venv-sanitize
 BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
-.PHONY: demo test lint format bench sanitize clean
+.PHONY: demo test lint format bench dist sanitize clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,19 @@ format: $(VENV)/installed
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)")
 
+$(VENV)/installed-dist: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable ".[dist]"
+	@touch $@
+
+# The source distribution, checked, then installed and used in an environment that has nothing else.
+dist: $(VENV)/installed-dist
+	rm -rf dist build/clean
+	$(BIN)/python -m build --sdist --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet dist/*.tar.gz
+	cd build/clean && bin/python -I ../../.ci/run_readme.py ../../README.md
+
 $(SANITIZE_VENV)/installed: $(BUILD_FILES)
 	$(PYTHON) -m venv $(SANITIZE_VENV)
 	$(SANITIZE_VENV)/bin/python -m pip install --quiet --upgrade pip
@@ -55,4 +68,4 @@ sanitize: $(SANITIZE_VENV)/installed
 		$(SANITIZE_VENV)/bin/python -m pytest -p no:cacheprovider -m "not slow" tests
 
 clean:
-	rm -rf build $(VENV) $(SANITIZE_VENV)
+	rm -rf build dist $(VENV) $(SANITIZE_VENV)
