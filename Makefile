@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SANITIZE_VENV := .venv-sanitize
 BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
-.PHONY: demo test lint format bench dist sanitize clean
+.PHONY: demo test lint format bench docs dist sanitize clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,15 @@ dist: $(VENV)/installed-dist
 	build/clean/bin/python -m pip install --quiet dist/*.tar.gz
 	cd build/clean && bin/python -I ../../.ci/run_readme.py ../../README.md
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@
+
+# The site, offline: build/docs/html/index.html. Warnings are errors, and so are broken links.
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python docs/check_links.py build/docs/html
+
 $(SANITIZE_VENV)/installed: $(BUILD_FILES)
 	$(PYTHON) -m venv $(SANITIZE_VENV)
 	$(SANITIZE_VENV)/bin/python -m pip install --quiet --upgrade pip
@@ -68,4 +77,4 @@ sanitize: $(SANITIZE_VENV)/installed
 		$(SANITIZE_VENV)/bin/python -m pytest -p no:cacheprovider -m "not slow" tests
 
 clean:
-	rm -rf build dist $(VENV) $(SANITIZE_VENV)
+	rm -rf build dist docs/gallery $(VENV) $(SANITIZE_VENV)
