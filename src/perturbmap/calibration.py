@@ -18,7 +18,11 @@ _SMALLEST = 1e-12
 @final
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """``q -> softmax(slope * log q + shift)``, one slope, one shift a label (the first is zero)."""
+    """``q -> softmax(slope * log q + shift)``, one slope, one shift a label (the first is zero).
+
+    >>> pm.Calibration(2.0, np.zeros(2))(np.array([[0.6, 0.4]])).round(3)
+    array([[0.692, 0.308]])
+    """
 
     slope: float
     shift: Floats

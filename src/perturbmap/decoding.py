@@ -12,6 +12,8 @@ class Decoding(Enum):
     MARGINAL : the likeliest label of each site
     LOSS_AWARE : the labelling of least expected task loss under the marginals; weights that depend on the unknown
         labels, such as balanced areas, are taken in expectation
+
+    >>> cutter = pm.StructuredPredictor(pm.GraphModel(), pm.BinaryGraph(), decoding=pm.Decoding.LOSS_AWARE)
     """
 
     MAP = "MAP"

@@ -58,6 +58,17 @@ class StructuredPredictor(BaseEstimator):
     n_perturbations : for marginals
     classes : all label values, where y may not show them all
     random_state : an integer, a numpy Generator, or None for a different fit each time
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
+    >>> X = [np.eye(2)[labels] + rng.normal(0, 0.3, (len(labels), 2)) for labels in y]
+    >>> words = pm.StructuredPredictor(l2=0.01, random_state=0).fit(X, y)
+    >>> words.predict(X[:1])
+    [array([1, 1, 1, 0, 0])]
+    >>> words.predict_marginals(X[:1])[0].shape
+    (5, 2)
+    >>> words.score(X, y)
+    1.0
     """
 
     def __init__(

@@ -78,6 +78,10 @@ class Example:
     edge_features : (n_edges, n_edge_features), optional
     label_features : (n_labels, n_label_features), optional; of the things that sites are matched to
     sizes : (n_sites,), optional; how much a site counts in a weighted loss, for instance its area
+
+    >>> x = pm.Example(np.zeros((4, 3)), pm.grid_edges(2, 2), sizes=[5, 1, 1, 2])
+    >>> x.edges.shape
+    (4, 2)
     """
 
     features: Any

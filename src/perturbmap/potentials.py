@@ -21,6 +21,14 @@ class Moments(NamedTuple):
 
     Where ``f`` shares a table between edges, examples or perturbed copies, the moments are summed over them:
     ``moments`` is the gradient of a weighted sum of scores with respect to the arrays of ``f``.
+
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> f.indicators([1, 0]).unary
+    array([[0., 1.],
+           [1., 0.]])
+    >>> f.indicators([1, 0]).pairwise
+    array([[0., 0.],
+           [1., 0.]])
     """
 
     unary: Floats
@@ -92,13 +100,11 @@ def chain_edges(site_offsets: NDArray[np.int64]) -> Labels:
 class Potentials:
     """``f(y) = sum_d unary[d, y_d] + sum_e pairwise[e, y_i, y_j]`` with ``(i, j) = edges[e]``.
 
-    Parameters
-    ----------
     unary : (n_sites, n_labels)
-    pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional
-        One table for all edges, or one an edge; rows are the labels of ``edges[:, 0]``.
-    edges : (n_edges, 2) integers, optional
-        Left out, consecutive sites are joined: a chain. Edges that repeat add up.
+    pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional; one table for all edges, or one an
+        edge; rows are the labels of ``edges[:, 0]``
+    edges : (n_edges, 2) integers, optional; left out, consecutive sites are joined: a chain. Edges that repeat add
+        up
 
     This makes one example. ``Potentials.batch`` joins examples of any sizes; ``f[i]`` and ``f[i:j]`` take
     examples out again. In a batch, sites and edges lie one after another and ``site_offsets`` and
@@ -109,6 +115,14 @@ class Potentials:
 
     Contiguous float64 arrays are taken as they are, not copied: do not change them afterwards.
 
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0], [0.0, 0.2]], pm.potts(1.0))
+    >>> f.score([1, 1, 0])
+    array([2.])
+    >>> both = pm.Potentials.batch([f, pm.Potentials([[1.0, 0.0]])])
+    >>> both
+    Potentials(2 examples, 4 sites, 2 labels, 2 edges)
+    >>> both.split(pm.Chain().argmax(both))
+    [array([1, 1, 1], dtype=int32), array([0], dtype=int32)]
     """
 
     __slots__ = ("edge_offsets", "edges", "pairwise", "site_offsets", "streams", "unary")

@@ -58,7 +58,13 @@ class OCR(NamedTuple):
 
 
 def load_ocr(path: str | os.PathLike[str] | None = None) -> OCR:
-    """The words, from the file in the package or from the original ``letter.data`` (or ``letter.data.gz``)."""
+    """The words, from the file in the package or from the original ``letter.data`` (or ``letter.data.gz``).
+
+    >>> from perturbmap.datasets import load_ocr
+    >>> X, y, folds = load_ocr()
+    >>> len(X), X[0].shape, "".join(y[0])
+    (6877, (9, 128), 'ommanding')
+    """
     if path is not None:
         return _read_letter_data(path)
     with files("perturbmap.datasets").joinpath("ocr_letters.npz").open("rb") as raw, np.load(raw) as file:

@@ -12,7 +12,7 @@ from perturbmap.potentials import Floats, Moments, Potentials
 
 
 class Model(BaseEstimator):
-    """A linear map from weights to potentials, ``f(y) = w . Psi(x, y)``.
+    """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``.
 
     ``pullback`` is its adjoint, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.
     """

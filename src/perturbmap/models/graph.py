@@ -13,10 +13,17 @@ from perturbmap.potentials import Floats, Moments, Potentials
 
 @final
 class GraphModel(Model):
-    """``f(y) = sum_d (2 y_d - 1) (w_U . x_d + b) - sum_e w_P . x_e [y_i != y_j]``, ``w_P >= 0``, ``x_e >= 0``.
+    """``f(y) = sum_d (2 y_d - 1) (w_U @ x_d + b) - sum_e w_P @ x_e [y_i != y_j]``, ``w_P >= 0``, ``x_e >= 0``.
 
     The signs keep f supermodular; solvers obey them in plain sight (`nonnegative`).
     Without edge features, every edge has the single feature 1.
+
+    >>> from perturbmap.examples import Dataset
+    >>> data = Dataset.from_examples([pm.Example(np.ones((4, 3)), pm.grid_edges(2, 2))])
+    >>> f = pm.GraphModel().potentials(np.array([1.0, 0.0, 0.0, 0.5, 2.0]), data, n_labels=2)
+    >>> f.unary[0], f.pairwise[0]
+    (array([-1.5,  1.5]), array([[ 0., -2.],
+           [-2.,  0.]]))
     """
 
     def n_weights(self, data: Dataset, n_labels: int) -> int:

@@ -17,6 +17,12 @@ class MatchingModel(Model):
 
     Label k, the k-th of ``classes_``, is row k of ``label_features``. Examples may have fewer rows than there are
     labels; those that an example does not have are scored out of reach.
+
+    >>> from perturbmap.examples import Dataset
+    >>> data = Dataset.from_examples([pm.Example(np.eye(2), label_features=np.eye(2))])
+    >>> pm.MatchingModel().potentials(np.arange(4.0), data, n_labels=2).unary
+    array([[0., 1.],
+           [2., 3.]])
     """
 
     def n_weights(self, data: Dataset, n_labels: int) -> int:

@@ -21,10 +21,15 @@ class _Weights(NamedTuple):
 
 @final
 class SequenceModel(Model):
-    """``f(y) = sum_d (U[:, y_d] . x_d + b[y_d]) + sum_e T[y_i, y_j] + first[y of roots] + last[y of leaves]``.
+    """``f(y) = sum_d (U[:, y_d] @ x_d + b[y_d]) + sum_e T[y_i, y_j] + first[y of roots] + last[y of leaves]``.
 
     Edges run from parent to child; on a chain, left out of the examples, the root is the first site and the leaf
     the last. Features may be dense or sparse.
+
+    >>> from perturbmap.examples import Dataset
+    >>> data = Dataset.from_examples([np.zeros((5, 3))])
+    >>> pm.SequenceModel().n_weights(data, n_labels=4)  # U, b, T, first, last: 12 + 4 + 16 + 4 + 4
+    40
     """
 
     def _unpack(self, w: Floats, n_features: int, k: int) -> _Weights:

@@ -14,6 +14,14 @@ class ExactLogLikelihood(ExactObjective, LabellingObjective):
     """``log P(y | x) = f(y) - A(f)``: the conditional random field of Lafferty, McCallum and Pereira (2001).
 
     Where only some labels are known, ``log P(known | x) = A(f | known) - A(f)``.
+
+    >>> from perturbmap.objectives import Targets
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> value, gradient = pm.ExactLogLikelihood().value_and_grad(f, t, pm.Chain(), None)
+    >>> value.round(3), gradient.unary.round(3)
+    (array([-0.854]), array([[-0.316,  0.316],
+           [-0.517,  0.517]]))
     """
 
     instead = "LogLikelihood()"

@@ -20,6 +20,14 @@ class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
     `MarginalLogLikelihood` with sums over all labellings in place of Gumbel bounds. Not concave in w.
 
     loss : a Hamming loss, plain by default
+
+    >>> from perturbmap.objectives import Targets
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> value, _ = pm.ExactMarginalLogLikelihood().value_and_grad(f, t, pm.Chain(), None)
+    >>> q = pm.marginals(pm.Chain(), f, method=pm.EXACT).mean
+    >>> value.round(3), np.log(q[:, 1].prod(keepdims=True)).round(3)
+    (array([-1.106]), array([-1.106]))
     """
 
     takes_soft_labels = True

@@ -16,6 +16,15 @@ class LogLikelihood(LabellingObjective):
 
     Where only some labels are known, ``B_G(f | known) - A_G(f)``: the bound given the known labels minus the bound.
     Both share their noise, so that an example that the maximiser gets right contributes exactly zero.
+
+    >>> from perturbmap.objectives import Targets
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> noise = pm.gumbel_noise(f, seed=0)[0]
+    >>> value, gradient = pm.LogLikelihood().value_and_grad(f, t, pm.Chain(), noise)
+    >>> value.round(3), gradient.unary
+    (array([-2.063]), array([[ 0.,  0.],
+           [-1.,  1.]]))
     """
 
     def value_and_grad(

@@ -26,6 +26,15 @@ class MarginalLogLikelihood(SiteObjective):
         the paper's estimator, which solves only the pins of weight that the maximiser does not satisfy.
     conditional : how a partly labelled example is read. False: a known label is the one-hot q that it is. True, as
         printed in the paper: both bounds are conditioned on the known labels, which then teach nothing by themselves.
+
+    >>> from perturbmap.objectives import Targets
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> noise = pm.gumbel_noise(f, seed=0)[0]
+    >>> value, gradient = pm.MarginalLogLikelihood().value_and_grad(f, t, pm.Chain(), noise)
+    >>> value.round(3), gradient.unary.round(3)
+    (array([-1.167]), array([[-0.5  ,  0.5  ],
+           [-0.378,  0.378]]))
     """
 
     takes_soft_labels = True

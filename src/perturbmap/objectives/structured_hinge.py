@@ -17,6 +17,13 @@ class StructuredHinge(SiteObjective):
     is the maximum over the labellings that have them.
 
     loss : a Hamming loss, plain by default; summed over sites, as all objectives are
+
+    >>> from perturbmap.objectives import Targets
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> value, _ = pm.StructuredHinge().value_and_grad(f, t, pm.Chain(), None)
+    >>> value
+    array([-1.5])
     """
 
     takes_soft_labels = False

@@ -59,6 +59,14 @@ class BCFW(Solver[BCFWState]):
 
     `history_` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
     certificates among them). An entry speaks of the weights of its iteration.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
+    >>> X = [np.eye(2)[labels] + rng.normal(0, 0.3, (len(labels), 2)) for labels in y]
+    >>> svm = pm.StructuredPredictor(objective=pm.StructuredHinge(), l2=0.1, random_state=0).fit(X, y)
+    >>> last = svm.history_[-1]
+    >>> last["gap"] <= 0.01 * last["primal"]
+    True
     """
 
     knows_progress = True

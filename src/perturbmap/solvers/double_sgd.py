@@ -35,6 +35,9 @@ class DoubleSGD(Solver[State]):
     averaging : of the iterates
 
     The examples of a step and their noise depend on the seed and the step alone.
+
+    >>> pm.DoubleSGD(n_passes=20, batch_size=16).n_iter(n_examples=100)
+    125
     """
 
     def __init__(

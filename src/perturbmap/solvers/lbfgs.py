@@ -44,6 +44,13 @@ class LBFGS(Solver[LBFGSState]):
 
     A run that is taken up again begins at its last weights with an empty memory: it ends at the same maximum, by
     other steps.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
+    >>> X = [np.eye(2)[labels] + rng.normal(0, 0.3, (len(labels), 2)) for labels in y]
+    >>> crf = pm.StructuredPredictor(objective=pm.ExactLogLikelihood(), l2=0.1, solver=pm.LBFGS(1e-4)).fit(X, y)
+    >>> sorted(crf.history_[-1])
+    ['gap', 'iteration', 'n_iter', 'objective', 'phase', 'seconds']
     """
 
     knows_progress = True

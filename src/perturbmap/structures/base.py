@@ -19,6 +19,15 @@ class Pinned(Protocol):
 
     ``free`` is the maximiser without a pin, ``values`` is B. A pin that ``free`` satisfies has exactly the
     value of the free maximum; a pin that contradicts the given labels or the structure has ``-inf``.
+
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> pinned = pm.Chain().pinned(f)
+    >>> pinned.values
+    array([[1.5, 2. ],
+           [1.5, 2. ]])
+    >>> pinned.moments([[1, 0], [0, 0]]).unary  # the best labelling with label 0 at site 0
+    array([[1., 0.],
+           [1., 0.]])
     """
 
     @property

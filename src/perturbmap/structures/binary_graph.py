@@ -21,6 +21,14 @@ class BinaryGraph(CompiledStructure):
     One minimum cut maximises, and all pinned problems are read off its residual graph (``pinned_cuts.hpp``).
     Among tied maximisers ``argmax`` is the one with the fewest ones; a pinned maximiser differs from it in as
     few sites as possible.
+
+    >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
+    >>> pm.BinaryGraph().maximise(f)
+    (array([1, 1, 1], dtype=int32), array([4.4]))
+    >>> pm.BinaryGraph().pinned(f).values
+    array([[3.4, 4.4],
+           [3.8, 4.4],
+           [3.8, 4.4]])
     """
 
     n_threads: int | None = None

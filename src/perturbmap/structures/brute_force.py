@@ -27,6 +27,10 @@ class BruteForce(ExactStructure):
 
     ``allowed(y)`` may leave labellings out: ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. Ties go
     to the first labelling in lexicographic order. ``max_labellings`` guards against a mistake.
+
+    >>> f = pm.Potentials([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
+    >>> pm.BruteForce(allowed=lambda y: y.sum() == 1).maximise(f)
+    (array([0, 1, 0], dtype=int32), array([3.]))
     """
 
     allowed: Callable[[Labels], bool] | None = None

@@ -22,6 +22,16 @@ class FromSolver(Structure):
     own affair: constraints need no word here, and a score of its own, ``g``, is told by ``score(labels)``, so
     that values are known. Given labels and pins are asked for by masking: the other labels of the site are
     made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
+
+    >>> def best_one(unary):
+    ...     return np.eye(len(unary), dtype=int)[(unary[:, 1] - unary[:, 0]).argmax()]
+    >>> f = pm.Potentials([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
+    >>> pm.FromSolver(best_one).maximise(f)
+    (array([0, 1, 0], dtype=int32), array([3.]))
+    >>> pm.FromSolver(best_one).pinned(f).values
+    array([[3., 1.],
+           [2., 3.],
+           [3., 2.]])
     """
 
     solver: Callable[[Floats], ArrayLike]

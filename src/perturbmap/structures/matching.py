@@ -21,6 +21,12 @@ class Matching(CompiledStructure):
 
     The assignment problem gives the maximiser, and its prices all pinned ones (``assignment.hpp``). Which of
     several tied matchings is found is not specified, but it is always the same.
+
+    >>> f = pm.Potentials([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
+    >>> pm.Matching().maximise(f)
+    (array([1, 0], dtype=int32), array([5.]))
+    >>> pm.Matching().argmax(f, given=[0, -1])
+    array([0, 1], dtype=int32)
     """
 
     n_threads: int | None = None

@@ -74,6 +74,15 @@ class Chain(_Forest):
     """Up to 65,535 labels, consecutive sites joined: words, sentences, signals.
 
     Ties go to the smallest label, from the first site on.
+
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0], [0.0, 0.2]], pm.potts(1.0))
+    >>> pm.Chain().maximise(f)
+    (array([1, 1, 1], dtype=int32), array([3.2]))
+    >>> pm.Chain().argmax(f, given=[-1, 0, -1])
+    array([0, 0, 0], dtype=int32)
+    >>> log_z, q = pm.Chain().log_partition(f)
+    >>> log_z.round(3)
+    array([4.27])
     """
 
     n_threads: int | None = None
@@ -94,6 +103,10 @@ class Tree(_Forest):
     """Up to 65,535 labels, any forest. The smallest site of each tree is its root.
 
     Ties go to the smallest label, from the roots down.
+
+    >>> f = pm.Potentials([[0.0, 2.0], [1.0, 0.0], [1.0, 0.0]], pm.potts(0.8), edges=[(0, 1), (0, 2)])
+    >>> pm.Tree().maximise(f)
+    (array([1, 0, 0], dtype=int32), array([4.]))
     """
 
     n_threads: int | None = None

@@ -18,6 +18,10 @@ class Hamming(TaskLoss):
 
     ``label_weights`` is ``q``, the Hamming row of Table 1: objectives sum over sites, as the paper's does, so that
     for separable potentials the marginal likelihood is the likelihood. Only ``value`` divides by D.
+
+    >>> y, found = np.array([0, 1, 1, 0]), np.array([0, 0, 1, 0])
+    >>> pm.Hamming().value(y, found, sizes=np.ones(4), offsets=np.array([0, 4]), n_labels=2)
+    array([0.25])
     """
 
     def site_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
@@ -39,6 +43,11 @@ class WeightedHamming(TaskLoss):
     """``sum_d size_d * label_costs[y_d] [y_d != yhat_d]``: sites count by size, labels by what missing one costs.
 
     ``label_costs`` has one number a label, in the order of ``classes_``; left out, all cost 1.
+
+    >>> y, found = np.array([0, 1, 1, 0]), np.array([0, 0, 1, 0])
+    >>> sizes = np.array([1.0, 2.0, 1.0, 1.0])
+    >>> pm.WeightedHamming([1, 5]).value(y, found, sizes, offsets=np.array([0, 4]), n_labels=2)
+    array([10.])
     """
 
     def __init__(self, label_costs: Any = None) -> None:
@@ -61,6 +70,10 @@ class BalancedHamming(TaskLoss):
     ``theta_d(k) = size_d / (m * V_k)``, where V_k is the area of label k in the example and m the number of labels it
     has. Where labels are not known, their areas are expected ones, ``V_k = sum_d size_d q_d(k)`` (the paper leaves
     out the sizes).
+
+    >>> y, found = np.array([0, 1, 1, 0]), np.array([0, 0, 1, 0])
+    >>> pm.BalancedHamming().value(y, found, sizes=np.ones(4), offsets=np.array([0, 4]), n_labels=2)
+    array([0.25])
     """
 
     def site_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:

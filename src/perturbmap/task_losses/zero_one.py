@@ -14,7 +14,12 @@ from perturbmap.task_losses.base import TaskLoss
 
 @final
 class ZeroOne(TaskLoss):
-    """``[y != yhat]``. Its row of Table 1 is the log-likelihood, not a sum over sites: see `LogLikelihood`."""
+    """``[y != yhat]``. Its row of Table 1 is the log-likelihood, not a sum over sites: see `LogLikelihood`.
+
+    >>> y, found = np.array([0, 1, 1, 0]), np.array([0, 0, 1, 0])
+    >>> pm.ZeroOne().value(y, found, sizes=np.ones(4), offsets=np.array([0, 3, 4]), n_labels=2)  # two examples
+    array([1., 0.])
+    """
 
     def site_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
         """Refused: the loss does not sum over sites."""
