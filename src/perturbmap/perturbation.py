@@ -25,7 +25,7 @@ def seed_of(rng: Rng, name: str = "rng") -> int:
 def gumbel_noise(
     f: Potentials, seed: int, n_draws: int = 1, first_draw: int = 0, n_threads: int | None = None
 ) -> Floats:
-    """Draws ``first_draw``, ``first_draw + 1``, ... of the noise ``z[d, k]``, ``(n_draws, n_sites, n_labels)``.
+    """The noise ``z[d, k]``, ``(n_draws, n_sites, n_labels)``: draw number ``first_draw`` and those after it.
 
     ``z`` has the distribution function ``exp(-exp(-(z + c)))`` with Euler's constant c: its mean is zero. An
     example's noise depends on the seed, its stream, the draw and its size alone.

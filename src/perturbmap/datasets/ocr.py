@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Of the handwritten words.
 N_FOLDS = 10
 #: "small": train on one fold, test on the nine others; "large": train on nine, test on one.
 PROTOCOLS = ("small", "large")
