@@ -28,6 +28,7 @@ _MORE = {
     **{name: f"perturbmap.inference.{name}" for name in ("PINNED", "INTEGRATED", "COUNTED", "EXACT")},
 }
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (\S.*)$")
+_DECISION = re.compile(r"docs/decisions\.md, (\d+)")
 _NAME = re.compile(r"(?<![`:\w])`([A-Za-z_][\w.]*)`(?![`_\w])")
 
 
@@ -100,6 +101,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
         is_enum = isinstance(obj, type) and issubclass(obj, enum.Enum)
         linked = [_NAME.sub(lambda m: _link(m[1], name, found), line) for line in lines]
+        linked = [_DECISION.sub(r":decision:`\1`", line) for line in linked]
         lines[:] = _lists(linked, "Members" if is_enum else "Parameters")
 
     def sign(
