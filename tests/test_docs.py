@@ -123,6 +123,8 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     """By its own line of an API page."""
     written = "\n".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "api").glob("*.md")))
     for name in load(module).__all__:
+        if isinstance(getattr(load(module), name), ModuleType):
+            continue  # which has a page of its own
         directive = rf"^\.\. auto\w+:: (perturbmap\.[\w.]*)?{name}$"
         assert re.search(directive, written, flags=re.MULTILINE), f"{module}.{name} is on no page of docs/api"
 
