@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 
 def check_count(name: str, n: Any) -> int:
@@ -23,3 +24,20 @@ def check_number(name: str, x: Any, above: float = 0.0, below: float = np.inf, *
         expected += f" and below {below:g}" if np.isfinite(below) else " and finite"
         raise ValueError(f"{name} must be a number {expected}, but is {x!r}.")
     return float(x)
+
+
+def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float64]:
+    """Contiguous float64, all finite; else an error that names the argument."""
+    try:
+        array = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be a rectangular array of numbers ({error}). "
+            "Ragged examples are built one by one and joined with Potentials.batch."
+        ) from None
+    if np.ndim(values) == 0:
+        array = array.reshape(())
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.{hint}")
+    return array

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import perturbmap
+from perturbmap.infer_cli import infer
 from perturbmap.prepare_voc_cli import prepare_voc
 from perturbmap.segment_cli import segment
 
@@ -37,12 +38,14 @@ class Folds(click.ParamType[list[int]]):
 
 _ABOUT = """Structured prediction by perturb-and-MAP.
 
-The library is used from Python (import perturbmap). This command cuts things out of images, and regenerates the
-experiments of the paper that the library implements, with a report to open in a browser.
+The library is used from Python (import perturbmap). This command cuts things out of images, solves models in
+the UAI format, and regenerates the experiments of the paper that the library implements, with a report to open in a
+browser.
 
 \b
 Try:
   perturbmap segment --help            from a folder of images and some masks to masks for others
+  perturbmap infer model.uai           its log-partition function, best labelling and marginals
   perturbmap reproduce ocr --quick     one fold, under a minute
   perturbmap reproduce ocr             the whole table, up to half an hour
   perturbmap reproduce horses --help   segmentation: masks, boxes, images with neither
@@ -57,6 +60,7 @@ def cli(debug: bool) -> None:
 
 
 cli.add_command(segment)
+cli.add_command(infer)
 cli.add_command(prepare_voc)
 
 

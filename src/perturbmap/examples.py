@@ -10,7 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from perturbmap.potentials import Floats, Labels, as_floats, check_edges
+from perturbmap.checks import as_floats
+from perturbmap.graphs import check_edges
+from perturbmap.potentials import Floats, Labels
 
 # Rows that are looked at together where a matrix may be larger than memory.
 _CHUNK = 4096
@@ -73,8 +75,8 @@ class Example:
     """The input x of one example.
 
     features : (n_sites, n_features), dense or ``scipy.sparse``; float32 is kept, for half the memory and time
-    edges : (n_edges, 2), optional; left out, consecutive sites are joined. Direction matters to `SequenceModel`
-        (parent, child).
+    edges : (n_edges, 2), or a graph that `graph_edges` takes, optional; left out, consecutive sites are joined.
+        Direction matters to `SequenceModel` (parent, child).
     edge_features : (n_edges, n_edge_features), optional
     label_features : (n_labels, n_label_features), optional; of the things that sites are matched to
     sizes : (n_sites,), optional; how much a site counts in a weighted loss, for instance its area

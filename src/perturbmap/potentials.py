@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perturbmap import _core
+from perturbmap.checks import as_floats
+from perturbmap.graphs import check_edges
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int32]
@@ -46,47 +48,6 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 _FORBID = " To forbid a label, use a large negative number, or `given` to fix one."
 
 
-def as_floats(name: str, values: ArrayLike, hint: str = "") -> Floats:
-    """Contiguous float64, all finite; else an error that names the argument."""
-    try:
-        array = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be a rectangular array of numbers ({error}). "
-            "Ragged examples are built one by one and joined with Potentials.batch."
-        ) from None
-    if np.ndim(values) == 0:
-        array = array.reshape(())
-    if not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.{hint}")
-    return array
-
-
-def check_edges(edges: ArrayLike, n_sites: int, name: str = "edges") -> Labels:
-    """Pairs of different sites as an int32 array; else an error that names the argument."""
-    array = np.asarray(edges)
-    if array.size == 0:
-        return np.empty((0, 2), dtype=np.int32)
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(f"{name} must have shape (n_edges, 2), two sites an edge, but it has shape {array.shape}.")
-    if not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"{name} must hold integer site numbers, but its dtype is {array.dtype}.")
-    if array.min() < 0 or array.max() >= n_sites:
-        bad = np.flatnonzero((array < 0).any(axis=1) | (array >= n_sites).any(axis=1))
-        raise ValueError(
-            f"{name} must join sites 0..{n_sites - 1}, but edge {bad[0]} is {array[bad[0]].tolist()}; "
-            "there is one row of unary potentials or features a site."
-        )
-    if (array[:, 0] == array[:, 1]).any():
-        loop = np.flatnonzero(array[:, 0] == array[:, 1])[0]
-        raise ValueError(
-            f"{name} must join two different sites, but edge {loop} joins site {array[loop, 0]} to itself. "
-            "Add its diagonal to that site's unary potentials instead."
-        )
-    return np.ascontiguousarray(array, dtype=np.int32)
-
-
 def chain_edges(site_offsets: NDArray[np.int64]) -> Labels:
     """Edges between consecutive sites of each example."""
     starts = np.arange(site_offsets[-1] - 1, dtype=np.int32)
@@ -103,8 +64,8 @@ class Potentials:
     unary : (n_sites, n_labels)
     pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional; one table for all edges, or one an
         edge; rows are the labels of ``edges[:, 0]``
-    edges : (n_edges, 2) integers, optional; left out, consecutive sites are joined: a chain. Edges that repeat add
-        up
+    edges : (n_edges, 2) integers, or a graph that `graph_edges` takes, optional; left out, consecutive sites are
+        joined: a chain. Edges that repeat add up
 
     This makes one example. ``Potentials.batch`` joins examples of any sizes; ``f[i]`` and ``f[i:j]`` take
     examples out again. In a batch, sites and edges lie one after another and ``site_offsets`` and
@@ -135,7 +96,7 @@ class Potentials:
     #: The random stream of each example: what makes noise independent of how examples are batched.
     streams: NDArray[np.uint64]
 
-    def __init__(self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: ArrayLike | None = None) -> None:
+    def __init__(self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: Any = None) -> None:
         u = as_floats("unary", unary, _FORBID)
         if u.ndim not in (2, 3) or u.shape[-1] == 0:
             raise ValueError(
@@ -144,12 +105,13 @@ class Potentials:
         n_sites, n_labels = u.shape[-2:]
         site_offsets = np.array([0, n_sites], dtype=np.int64)
         tables = None
+        e = np.empty((0, 2), dtype=np.int32) if edges is None else check_edges(edges, n_sites)
         if pairwise is None:
-            if edges is not None and np.size(edges):
+            if len(e):
                 raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
-            e = np.empty((0, 2), dtype=np.int32)
         else:
-            e = chain_edges(site_offsets) if edges is None else check_edges(edges, n_sites)
+            if edges is None:
+                e = chain_edges(site_offsets)
             tables = as_floats("pairwise", pairwise, _FORBID)
             per_edge, shared = (len(e), n_labels, n_labels), (n_labels, n_labels)
             if tables.shape not in (per_edge, shared):
