@@ -1,9 +1,9 @@
-from . import datasets, images, nn
+from . import datasets, images, nn, uai
 from .calibration import Calibration
 from .decoding import Decoding
 from .estimator import FitInterruptedWarning, StructuredPredictor
 from .examples import Example
-from .graphs import grid_edges, potts
+from .graphs import GraphEdges, graph_edges, grid_edges, potts
 from .inference import (
     COUNTED,
     EXACT,
@@ -75,6 +75,7 @@ __all__ = [
     "Example",
     "FitInterruptedWarning",
     "FromSolver",
+    "GraphEdges",
     "GraphModel",
     "Hamming",
     "InfeasibleError",
@@ -103,6 +104,7 @@ __all__ = [
     "ZeroOne",
     "datasets",
     "decode",
+    "graph_edges",
     "grid_edges",
     "gumbel_noise",
     "images",
@@ -113,4 +115,5 @@ __all__ = [
     "potts",
     "regularisation_path",
     "sample",
+    "uai",
 ]

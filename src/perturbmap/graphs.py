@@ -176,9 +176,9 @@ def _numbered(graph: Any, nodes: Iterable[Hashable] | None) -> NDArray[np.int32]
             odd = next((v for v in graph if not 0 <= v < len(graph)), None)
         if odd is not None:
             raise ValueError(
-                f"the nodes of a graph must be the site numbers 0..{len(graph) - 1}, but there is {odd!r}. Name them "
-                "in the order of your rows, graph_edges(graph, nodes=...), for instance nodes=np.unique(segments) "
-                "for a region graph, and pass its edges."
+                f"the nodes of a graph must be the site numbers 0..{len(graph) - 1}, but there is {_shown(odd)}. "
+                "Name them in the order of your rows, graph_edges(graph, nodes=...), for instance "
+                "nodes=np.unique(segments) for a region graph, and pass its edges."
             )
         pairs = [(int(u), int(v)) for u, v in graph.edges()]
     else:
@@ -189,18 +189,22 @@ def _numbered(graph: Any, nodes: Iterable[Hashable] | None) -> NDArray[np.int32]
             raise ValueError("nodes must be the names of nodes, one a row, but some cannot be a name.") from None
         if len(place) < len(named):
             twice = next(v for d, v in enumerate(named) if place[v] != d)
-            raise ValueError(f"nodes must name every node once, but names {twice!r} more than once.")
+            raise ValueError(f"nodes must name every node once, but names {_shown(twice)} more than once.")
         strange = next((v for v in named if v not in graph), None)
         if strange is not None:
-            raise ValueError(f"nodes must be nodes of the graph, but {strange!r} is none.")
+            raise ValueError(f"nodes must be nodes of the graph, but {_shown(strange)} is none.")
         missing = next((v for v in graph if v not in place), None)
         if missing is not None:
             raise ValueError(
-                f"nodes must name all {len(graph)} nodes of the graph, but {missing!r} is missing. "
+                f"nodes must name all {len(graph)} nodes of the graph, but {_shown(missing)} is missing. "
                 "To leave nodes out, pass graph.subgraph(nodes)."
             )
         pairs = [(place[u], place[v]) for u, v in graph.edges()]
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
+
+
+def _shown(node: Hashable) -> str:
+    return str(node) if isinstance(node, Integral) else repr(node)
 
 
 def _networkx_weights(graph: Any, weight: str | None) -> NDArray[Any]:
@@ -212,7 +216,7 @@ def _networkx_weights(graph: Any, weight: str | None) -> NDArray[Any]:
         u, v = next((u, v) for u, v, data in graph.edges(data=True) if weight not in data)
         raise ValueError(
             f"weight must name an attribute of all edges, but {n_lacking} of {len(attributes)} edges have no "
-            f"{weight!r} (first: {u!r} to {v!r}). weight=None makes all weights 1."
+            f"{weight!r} (first: {_shown(u)} to {_shown(v)}). weight=None makes all weights 1."
         )
     try:
         return np.array([float(data[weight]) for data in attributes])

@@ -21,7 +21,7 @@ class Forest(NamedTuple):
     order: list[int]
 
     def cycle(self, i: int, j: int) -> list[int]:
-        """The sites of the cycle that an edge between i and j closes, from i to j."""
+        """The sites of the cycle that an edge between i and j closes, in its order, the smallest first."""
         above = [i]
         while self.parent[above[-1]] >= 0:
             above.append(self.parent[above[-1]])
@@ -29,7 +29,9 @@ class Forest(NamedTuple):
         below = [j]
         while below[-1] not in place:
             below.append(self.parent[below[-1]])
-        return above[: place[below[-1]]] + below[::-1]
+        sites = above[: place[below[-1]]] + below[::-1]
+        first = sites.index(min(sites))
+        return sites[first:] + sites[:first]
 
 
 def spanning_forest(n_sites: int, edges: Labels) -> Forest:
