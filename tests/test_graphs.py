@@ -253,7 +253,7 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="edges must be a graph with one node a site, 4, but has 3"):
         Potentials(np.zeros((4, 2)), np.eye(2), edges=matrix)
     with pytest.raises(ValueError, match="edges: a graph must join different sites"):
-        Potentials(np.zeros((2, 2)), np.eye(2), edges=sp.eye_array(2))
+        Potentials(np.zeros((2, 2)), np.eye(2), edges=sp.csr_array(np.eye(2)))
 
 
 def test_networkx_is_not_imported() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 if TYPE_CHECKING:
     from perturbmap.inference import Estimate
@@ -113,8 +112,9 @@ def _say_what_was_read(path: Path, evidence: Path | None, model: PairwiseModel) 
     if evidence is not None:
         click.echo(f"Evidence:    {evidence}: {_count(len(model.evidence), 'variable')} observed")
     n_known = int((model.given >= 0).sum())
-    implied = int(((model.given >= 0) & (np.array(graph.cardinalities) > 1)).sum())
-    implied -= sum(graph.cardinalities[v] > 1 for v in model.evidence)
+    has_several = [labels > 1 for labels in graph.cardinalities]
+    implied = sum(has_several[v] for v, known in enumerate(model.given.tolist()) if known >= 0)
+    implied -= sum(has_several[v] for v in model.evidence)
     if implied:
         click.echo(f"             zeros of factors leave one label to {_count(implied, 'more variable')}")
     if n_known:
