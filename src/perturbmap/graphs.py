@@ -117,7 +117,7 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-# A graph of networkx or SciPy exists only where its user has imported them: here they need not be imported to be known.
+# A graph of networkx or SciPy exists only where its user has imported them: it is known without importing them here.
 
 
 def _is_networkx(graph: Any) -> bool:

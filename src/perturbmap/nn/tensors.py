@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perturbmap.potentials import Floats, Labels, Moments, Potentials, as_floats, chain_edges, check_edges
+from perturbmap.checks import as_floats
+from perturbmap.graphs import check_edges
+from perturbmap.potentials import Floats, Labels, Moments, Potentials, chain_edges
 
 Ragged = Sequence[Tensor]
 
