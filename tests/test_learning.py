@@ -100,6 +100,20 @@ def test_the_pullback_is_the_adjoint_of_the_potentials(name: str, rng: np.random
     assert w @ p.model.pullback(p.data, p.n_labels, moments) == pytest.approx(inner)
 
 
+def test_the_default_step_of_a_matching_knows_the_scale_of_its_label_features(rng: np.random.Generator) -> None:
+    """Label features in other units, or shifted, give the same probabilities, but for the penalty."""
+    x, z = rng.normal(size=(20, 4, 3)), rng.normal(size=(20, 6, 2))
+    y = [rng.permutation(6)[:4] for _ in x]
+    q = []
+    for scale, shift in ((1.0, 0.0), (30.0, 500.0)):
+        X = [Example(a, label_features=scale * b + shift) for a, b in zip(x, z, strict=True)]
+        est = StructuredPredictor(
+            MatchingModel(), Matching(), l2=1e-9, solver=DoubleSGD(2), classes=range(6), random_state=0
+        )
+        q.append(np.concatenate(est.fit(X, y).predict_marginals(X)))
+    np.testing.assert_allclose(q[1], q[0], atol=1e-5)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_has_the_right_scale(name: str, objective: Objective, rng: np.random.Generator) -> None:

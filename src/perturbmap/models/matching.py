@@ -63,6 +63,11 @@ class MatchingModel(Model):
         ]
         return batch.features.pullback(np.concatenate(expected)).ravel()
 
+    def squared_length(self, data: Dataset) -> float:
+        """A weight is multiplied by both features; what all labels of an example share tells none apart."""
+        spread = [z.var(axis=0).sum() for z in _label_features(data)]
+        return super().squared_length(data) * float(np.mean(spread))
+
 
 def _label_features(batch: Dataset) -> list[Floats]:
     assert batch.label_features is not None
