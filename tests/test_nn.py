@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -400,3 +401,16 @@ def test_bad_parameters_are_refused_when_the_module_is_made(
     """Not at the first batch."""
     with pytest.raises((ValueError, TypeError), match=message):
         module(**parameters)
+
+
+@pytest.mark.parametrize("method", [*METHODS, pm.COUNTED], ids=repr)
+def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, rng: np.random.Generator) -> None:
+    """As networks are copied for averages of weights, pickled, and saved whole."""
+    unary, table = torch.tensor(rng.normal(size=(2, 5, 3))), torch.tensor(rng.normal(size=(3, 3)))
+    layer = nn.Marginals(pm.Chain(), method).eval()
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
+        assert other.method is method
+        assert torch.equal(other(unary, table), layer(unary, table))

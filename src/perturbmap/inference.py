@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,6 +55,10 @@ class MarginalMethod:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # Methods are known by identity: a copy, or one that comes back from another process, must be the same object.
+        return self.name if globals().get(self.name) is self else super().__reduce_ex__(protocol)
 
 
 #: How often the maximiser has the label: section 2.3 of the paper.
