@@ -341,12 +341,43 @@ def test_tensors_on_a_gpu_give_the_numbers_of_the_cpu(rng: np.random.Generator) 
 
 
 def test_the_second_derivative_is_refused(rng: np.random.Generator) -> None:
-    """The gradient is piecewise constant in part: what torch would make of it would be wrong."""
-    unary = torch.tensor(rng.normal(size=(1, 3, 3)), requires_grad=True)
-    loss = nn.StructuredLoss()(unary, torch.zeros(1, 3, dtype=torch.long))
-    (first,) = torch.autograd.grad(loss**2, unary, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
+    """The gradient is piecewise constant in part: what torch would make of it would be wrong.
+
+    Through what gives the potentials too, where there would be a number: that of a gradient held constant.
+    """
+    x = torch.tensor(rng.normal(size=(1, 3, 3)), requires_grad=True)
+    weights, table = torch.eye(3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)
+    weights.requires_grad_(), table.requires_grad_()
+    loss = nn.StructuredLoss()(x @ weights, torch.zeros(1, 3, dtype=torch.long), table)
+    for value in (loss, loss**2):
+        for wanted in (x, table):
+            (first,) = torch.autograd.grad(value, wanted, create_graph=True)
+            with pytest.raises(RuntimeError, match="no second derivatives"):
+                first.sum().backward(retain_graph=True)
+
+
+@pytest.mark.parametrize("method", [*METHODS, pm.COUNTED], ids=repr)
+def test_a_gradient_is_that_of_the_call_whatever_is_changed_in_place_after_it(
+    method: pm.MarginalMethod, rng: np.random.Generator
+) -> None:
+    """The potentials, the table, the result: the core's numbers are its own, in double precision too."""
+    values, pairs = torch.tensor(rng.normal(size=(2, 4, 3))), torch.tensor(rng.normal(size=(3, 3)))
+    labels, scale = torch.tensor(rng.integers(0, 3, (2, 4))), torch.tensor(rng.normal(size=(2, 4, 3)))
+    layer, loss = nn.Marginals(pm.Chain(), method, seed=0).eval(), nn.StructuredLoss(reduction="none", seed=0).eval()
+
+    def gradients(is_changed: bool) -> tuple[Tensor, ...]:
+        unary, table = values.clone().requires_grad_(), pairs.clone().requires_grad_()
+        q, losses = layer(unary, table), loss(unary, labels, table)
+        q, losses = (q.mul_(2), losses.mul_(3)) if is_changed else (q * 2, losses * 3)
+        total = (q * scale).sum() + losses @ torch.tensor([1.0, 2.0], dtype=torch.float64)
+        if is_changed:
+            with torch.no_grad():
+                unary.mul_(-5)
+                table.add_(torch.eye(3))
+        return torch.autograd.grad(total, (unary, table))
+
+    for plain, changed in zip(gradients(False), gradients(True), strict=True):
+        assert torch.equal(plain, changed)
 
 
 UNARY, LABELS, TABLE = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.long), torch.zeros(3, 3)

@@ -160,8 +160,8 @@ class Batch:
         width = max(0, layout.width - 1) if edges is None else int(edge_counts.max())
         tables = None if pairwise is None else _tables(layout, pairwise, edge_counts, width, rows.shape[1])
         f = Potentials._trusted(
-            as_floats("unary", to_numpy(rows)),
-            None if tables is None else as_floats("pairwise", to_numpy(tables)),
+            _own_floats("unary", rows),
+            None if tables is None else _own_floats("pairwise", tables),
             joined,
             site_offsets,
             np.concatenate([[0], np.cumsum(edge_counts)]),
@@ -186,26 +186,48 @@ class _ThroughCore(torch.autograd.Function):
     ) -> Tensor:
         ctx.pullback = pullback
         ctx.like = (unary.dtype, unary.device), (None if pairwise is None else (pairwise.dtype, pairwise.device))
-        return torch.from_numpy(values).to(unary.device, unary.dtype)
+        # A copy: the pullback needs the values, and whoever gets the tensor may change it in place.
+        return torch.from_numpy(values).to(unary.device, unary.dtype, copy=True)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         moments = ctx.pullback(to_numpy(gradient).astype(np.float64))
         (dtype, device), tables = ctx.like
         unary = torch.from_numpy(moments.unary).to(device, dtype)
-        return (
-            unary,
-            None if tables is None else torch.from_numpy(moments.pairwise).to(tables[1], tables[0]),
-            None,
-            None,
-        )
+        pairwise = None if tables is None else torch.from_numpy(moments.pairwise).to(tables[1], tables[0])
+        if torch.is_grad_enabled():  # create_graph=True
+            unary = _Refused.apply(unary.requires_grad_())  # type: ignore[no-untyped-call]
+            pairwise = None if pairwise is None else _Refused.apply(pairwise.requires_grad_())  # type: ignore[no-untyped-call]
+        return unary, pairwise, None, None
+
+
+class _Refused(torch.autograd.Function):
+    """The gradient as it is, and an error for whoever differentiates it.
+
+    torch's ``once_differentiable`` takes it for a constant unless the incoming gradient wants one, which that of a
+    plain loss does not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise RuntimeError("perturbmap.nn has no second derivatives: its gradient cannot be differentiated again.")
 
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """A tensor's numbers; those of a device are copied once, in their own precision."""
     here = tensor.detach().cpu()
     return (here.float() if here.dtype == torch.bfloat16 else here).numpy()
+
+
+def _own_floats(name: str, tensor: Tensor) -> Floats:
+    """As the core takes them, in memory that nobody else writes to: the gradient may be computed from them later."""
+    array = to_numpy(tensor)
+    floats = as_floats(name, array)
+    return floats.copy() if np.may_share_memory(floats, array) else floats
 
 
 def _join(
