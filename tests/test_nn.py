@@ -391,6 +391,9 @@ UNARY, LABELS, TABLE = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
         ({"unary": [torch.zeros(4, 3), torch.zeros(4, 2)]}, "same number of labels"),
         ({"unary": []}, "at least one example"),
         ({"unary": torch.full((2, 4, 3), torch.nan)}, "unary must be finite"),
+        ({"unary": UNARY.long()}, "unary must hold floating-point numbers, but its dtype is torch.int64"),
+        ({"labels": LABELS[0]}, r"labels must have shape \(2, 4, \.\.\.\), as unary is padded, but has shape \(4,\)"),
+        ({"pairwise": np.zeros((2, 2))}, r"pairwise must be one table \(3, 3\)"),
         ({"labels": LABELS - 100}, r"labels must be labels 0\.\.2 or -1"),
         ({"labels": LABELS[:, :3]}, r"labels must have shape \(2, 4, \.\.\.\), as unary is padded"),
         ({"labels": torch.ones(2, 4, 3)}, "every row must sum to 1"),
@@ -445,3 +448,22 @@ def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, r
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
         assert other.method is method
         assert torch.equal(other(unary, table), layer(unary, table))
+
+
+@pytest.mark.parametrize(
+    "objective", [o for o in OBJECTIVES if "Exact" not in repr(o)], ids=[repr(o) for o in OBJECTIVES if "Exact" not in repr(o)]
+)
+@pytest.mark.parametrize("structure", [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))], ids=repr)
+def test_labels_that_the_structure_forbids_are_refused(structure: pm.Structure, objective: pm.Objective) -> None:
+    """As by the estimator: such a likelihood has no bound, and learning would run away with it."""
+    loss = nn.StructuredLoss(objective, structure)
+    assert loss(torch.zeros(1, 3, 3), torch.tensor([[2, 0, 1]])).isfinite()
+    with pytest.raises(ValueError, match="labels hold what .* does not allow"):
+        loss(torch.zeros(1, 3, 3), torch.tensor([[1, -1, 1]]))
+
+
+def test_a_table_that_is_not_learned_may_be_an_array(rng: np.random.Generator) -> None:
+    """Such as ``potts`` gives it: one for all edges."""
+    unary, labels = torch.tensor(rng.normal(size=(2, 4, 3))), torch.zeros(2, 4, dtype=torch.long)
+    loss = nn.StructuredLoss(seed=0).eval()
+    assert loss(unary, labels, pm.potts(0.7, 3)) == loss(unary, labels, torch.tensor(pm.potts(0.7, 3)))

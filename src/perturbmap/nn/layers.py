@@ -15,9 +15,9 @@ from perturbmap.nn.pullbacks import marginals_and_pullback
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.perturbation import gumbel_noise, seed_of
-from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.site_arrays import one_hot
-from perturbmap.structures import Chain, ExactStructure, Structure
+from perturbmap.structures import BinaryGraph, Chain, ExactStructure, InfeasibleError, Structure, Tree
 
 # Where the draws of evaluation begin; those of training are before it.
 _EVALUATION = 2**31
@@ -113,6 +113,7 @@ class StructuredLoss(_PerturbedLayer):
         batch = Batch.pack(unary, pairwise, edges, mask)
         targets = self._targets(batch, labels, sizes)
         structure, f = self._solver(), batch.f
+        _check_allowed(structure, f, targets.labels)
         draws = list(self._noise(f, structure)) if self.objective.is_perturbed else [None]
 
         def solve(weights: Floats) -> tuple[Floats, Moments]:
@@ -153,6 +154,17 @@ class StructuredLoss(_PerturbedLayer):
         is_known = q.sum(axis=1) > 0
         is_complete = np.array([part.all() for part in f.split(is_known)], dtype=bool)
         return Targets(y, c, is_complete, np.ones(len(f)))
+
+
+def _check_allowed(structure: Structure, f: Potentials, labels: Labels) -> None:
+    """Of a labelling that cannot be, a likelihood has no bound; of a solver of the user's, two examples are asked."""
+    if isinstance(structure, (Chain, Tree, BinaryGraph)):
+        return  # all labellings can be
+    some = f if structure.is_thread_safe else f[:2]
+    try:
+        structure.maximise(some, labels[: some.n_sites])
+    except InfeasibleError as error:
+        raise ValueError(f"labels hold what {type(structure).__name__} does not allow: {error}") from None
 
 
 @final

@@ -65,7 +65,7 @@ class Padded(Layout):
 
     def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
         """See `Layout.rows`."""
-        if not isinstance(values, (Tensor, np.ndarray)) or len(values.shape) < 2:
+        if not isinstance(values, (Tensor, np.ndarray)):
             raise TypeError(f"{name} must be a padded tensor, as unary is, but is a {type(values).__name__}.")
         tensor = torch.as_tensor(values)
         if tuple(tensor.shape[:2]) != (len(counts), width):
@@ -153,6 +153,8 @@ class Batch:
         else:
             layout = OneByOne(unary)
         rows = layout.rows("unary", unary, layout.counts, layout.width)
+        if not rows.is_floating_point():
+            raise ValueError(f"unary must hold floating-point numbers, but its dtype is {rows.dtype}: unary.float().")
         site_offsets = np.concatenate([[0], np.cumsum(layout.counts)])
         if pairwise is None and edges is not None:
             raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
@@ -262,11 +264,9 @@ def _plain(edges: Any) -> Any:
 
 
 def _tables(layout: Layout, pairwise: Any, edge_counts: NDArray[np.int64], width: int, n_labels: int) -> Tensor:
-    if isinstance(pairwise, Tensor) and pairwise.dim() == 2:
-        tables = pairwise
-    else:
-        tables = layout.rows("pairwise", pairwise, edge_counts, width)
-    if tables.shape[-2:] != (n_labels, n_labels) or (tables is not pairwise and tables.dim() != 3):
+    is_shared = isinstance(pairwise, (Tensor, np.ndarray)) and pairwise.ndim == 2
+    tables = torch.as_tensor(pairwise) if is_shared else layout.rows("pairwise", pairwise, edge_counts, width)
+    if tables.shape[-2:] != (n_labels, n_labels) or tables.dim() != (2 if is_shared else 3):
         raise ValueError(
             f"pairwise must be one table ({n_labels}, {n_labels}) for all edges or one an edge, but has shape "
             f"{tuple(tables.shape)}."
