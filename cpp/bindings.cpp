@@ -307,6 +307,8 @@ void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t
 NB_MODULE(_core, module) {
     using namespace perturbmap;
     using release = nb::call_guard<nb::gil_scoped_release>;
+    // What torch's autograd holds until the interpreter ends is no leak; a report of it would alarm users.
+    nb::set_leak_warnings(false);
     module.attr("shared_block") = shared_block;
     module.doc() = "Compiled kernels; see perturbmap.structures for the public interface.";
     nb::class_<PythonBatch>(module, "Batch")

@@ -451,14 +451,18 @@ def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, r
 
 
 @pytest.mark.parametrize(
-    "objective", [o for o in OBJECTIVES if "Exact" not in repr(o)], ids=[repr(o) for o in OBJECTIVES if "Exact" not in repr(o)]
+    "objective",
+    [o for o in OBJECTIVES if "Exact" not in repr(o)],
+    ids=[repr(o) for o in OBJECTIVES if "Exact" not in repr(o)],
 )
-@pytest.mark.parametrize("structure", [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))], ids=repr)
+@pytest.mark.parametrize(
+    "structure", [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))], ids=repr
+)
 def test_labels_that_the_structure_forbids_are_refused(structure: pm.Structure, objective: pm.Objective) -> None:
     """As by the estimator: such a likelihood has no bound, and learning would run away with it."""
     loss = nn.StructuredLoss(objective, structure)
     assert loss(torch.zeros(1, 3, 3), torch.tensor([[2, 0, 1]])).isfinite()
-    with pytest.raises(ValueError, match="labels hold what .* does not allow"):
+    with pytest.raises(ValueError, match=r"labels hold what .* does not allow"):
         loss(torch.zeros(1, 3, 3), torch.tensor([[1, -1, 1]]))
 
 
@@ -467,3 +471,20 @@ def test_a_table_that_is_not_learned_may_be_an_array(rng: np.random.Generator) -
     unary, labels = torch.tensor(rng.normal(size=(2, 4, 3))), torch.zeros(2, 4, dtype=torch.long)
     loss = nn.StructuredLoss(seed=0).eval()
     assert loss(unary, labels, pm.potts(0.7, 3)) == loss(unary, labels, torch.tensor(pm.potts(0.7, 3)))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
+def test_a_compiled_network_may_hold_the_modules(rng: np.random.Generator) -> None:
+    """What torch.compile makes of it is broken up at them, and has the same numbers and gradients."""
+    x, labels = torch.tensor(rng.normal(size=(2, 4, 3))), torch.zeros(2, 4, dtype=torch.long)
+    weights = torch.tensor(rng.normal(size=(3, 3)), requires_grad=True)
+    loss, layer, best = nn.StructuredLoss(seed=0).eval(), nn.Marginals(seed=0).eval(), nn.BestLabelling()
+
+    def run(x: Tensor) -> Tensor:
+        unary = x @ weights
+        total: Tensor = loss(unary, labels) + (layer(unary) ** 2).sum() + best(unary).sum()
+        return total
+
+    compiled = torch.compile(run, backend="eager")
+    assert compiled(x) == run(x)
+    assert torch.equal(*(torch.autograd.grad(f(x), weights)[0] for f in (compiled, run)))

@@ -19,6 +19,11 @@ takes as many as ``torch.get_num_threads()`` then, unless ``structure.n_threads`
 inside a worker of a ``DataLoader``, as torch has. Results do not depend on it.
 """
 
+try:
+    import torch as _  # noqa: F401
+except ImportError as error:
+    raise ImportError(f'perturbmap.nn needs PyTorch ({error}): pip install "perturbmap[torch]".') from error
+
 from perturbmap.nn.layers import BestLabelling, Marginals, StructuredLoss
 
 __all__ = ["BestLabelling", "Marginals", "StructuredLoss"]

@@ -94,6 +94,8 @@ class StructuredLoss(_PerturbedLayer):
             raise ValueError(f'reduction must be "mean", "sum" or "none", but is {reduction!r}.')
         self.reduction = reduction
 
+    # It leaves torch for the core: a compiled graph is broken here, and goes on after it.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self,
         unary: Tensor | Ragged,
@@ -195,6 +197,7 @@ class Marginals(_PerturbedLayer):
             raise TypeError(f"EXACT marginals cannot be had for {type(self.structure).__name__}: use PINNED.")
         self.method = method
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
@@ -210,6 +213,7 @@ class BestLabelling(_Layer):
     def __init__(self, structure: Structure | None = None) -> None:
         super().__init__(structure)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
         batch = Batch.pack(unary, pairwise, edges, mask)
