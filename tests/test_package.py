@@ -41,3 +41,26 @@ def test_every_public_name_is_there_and_listed() -> None:
     for name in pm.__all__:
         assert getattr(pm, name) is not None
         assert name in dir(pm)
+
+
+def test_the_package_can_be_looked_at_without_its_extras() -> None:
+    """``import *`` and ``help`` need none; what does is listed where it can be had, and else says what to install."""
+    code = """
+import pydoc, sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name in ("torch", "skimage") else find(name, *rest)
+import perturbmap
+from perturbmap import *
+assert StructuredPredictor and "marginals" in pydoc.render_doc(perturbmap)
+assert not {"images", "nn"} & set(dir(perturbmap))
+for name in ("images", "nn"):
+    try:
+        getattr(perturbmap, name)
+    except ImportError as error:
+        print(error)
+"""
+    assert {"images", "nn"} <= set(dir(pm))
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert 'pip install "perturbmap[images]"' in run.stdout
+    assert 'pip install "perturbmap[torch]"' in run.stdout

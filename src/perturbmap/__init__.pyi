@@ -1,4 +1,6 @@
-from . import datasets, images, nn, uai
+from . import datasets, uai
+from . import images as images
+from . import nn as nn
 from .calibration import Calibration
 from .decoding import Decoding
 from .estimator import FitInterruptedWarning, StructuredPredictor
@@ -107,10 +109,8 @@ __all__ = [
     "graph_edges",
     "grid_edges",
     "gumbel_noise",
-    "images",
     "log_partition_bound",
     "marginals",
-    "nn",
     "perturb",
     "potts",
     "regularisation_path",
