@@ -57,13 +57,13 @@ def report(benchmarks: Sequence[Benchmark], only: str, out: Path) -> None:
         names = "\n  ".join(b.name for b in benchmarks)
         raise SystemExit(f"No benchmark has the word {only!r} in its name. There are:\n  {names}")
     lines: list[Line] = []
-    print(f"{'work':<76}  {'peer':<36}  {'ratio':>8}  {'bar':>7}  met", flush=True)
+    print(f"{'ratio':>8}  {'bar':>7}  met  {'work':<76}  peer", flush=True)
     for benchmark in chosen:
         for line in benchmark.run():
             lines.append(line)
             print(
-                f"{line.work:<76}  {line.peer:<36}  {line.ratio:>8.3g}  {line.bar_text:>7}  "
-                f"{'yes' if line.met else 'NO'}",
+                f"{line.ratio:>8.3g}  {line.bar_text:>7}  {'yes' if line.met else 'NO':<3}  "
+                f"{line.work:<76}  {line.peer}",
                 flush=True,
             )
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -93,8 +93,13 @@ def test_potentials_take_graphs_for_edges() -> None:
     expected = BinaryGraph().pinned(Potentials(unary, potts(WEIGHTS), SQUARE)).values
     matrix = nx.to_scipy_sparse_array(square(), nodelist=range(4))
     for graph in (square(), matrix):
-        f = Potentials(unary, potts(graph_edges(graph).weights), edges=graph)
-        np.testing.assert_array_equal(BinaryGraph().pinned(f).values, expected)
+        edges, weights = graph_edges(graph)
+        np.testing.assert_array_equal(BinaryGraph().pinned(Potentials(unary, potts(weights), edges)).values, expected)
+    assert Potentials(unary, np.eye(2), edges=square()).edges.tolist() == SQUARE
+    f = Potentials(unary, potts(graph_edges(matrix).weights), edges=matrix)
+    np.testing.assert_array_equal(BinaryGraph().pinned(f).values, expected)
+    with pytest.raises(ValueError, match="pairwise has one row an edge, in an order that the graph may not have"):
+        Potentials(unary, potts(WEIGHTS), edges=square())  # the graph's own order is another
     lonely = nx.Graph([(0, 1)])
     lonely.add_nodes_from(range(4))
     assert Potentials(unary, np.eye(2), edges=lonely).edges.tolist() == [[0, 1]]
@@ -106,11 +111,16 @@ def test_potentials_take_graphs_for_edges() -> None:
 def test_examples_take_graphs_for_edges() -> None:
     """With edge features in one line; the order of the features is that of the edges."""
     graph = square()
-    example = Example(np.ones((4, 3)), edges=graph, edge_features=graph_edges(graph).weights[:, None])
+    edges, weights = graph_edges(graph)
+    example = Example(np.ones((4, 3)), edges, weights[:, None])
     data = Dataset.from_examples([example, Example(np.ones((4, 3)), SQUARE, np.array(WEIGHTS)[:, None])])
     assert data.edges.tolist() == SQUARE + [[i + 4, j + 4] for i, j in SQUARE]
     assert data.edge_features is not None
     assert data.edge_features.matrix[:, 0].tolist() == WEIGHTS * 2
+    assert Dataset.from_examples([Example(np.ones((4, 3)), graph)]).edges.tolist() == SQUARE
+    with pytest.raises(ValueError, match="edge_features has one row an edge, in an order"):
+        Dataset.from_examples([Example(np.ones((4, 3)), graph, weights[:, None])])
+    example = Example(np.ones((4, 3)), graph)
     with pytest.raises(ValueError, match="edges of example 1 must be a graph with one node a site, 3, but has 4"):
         Dataset.from_examples([example, Example(np.ones((3, 3)), edges=graph)])
 

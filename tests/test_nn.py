@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -213,6 +214,9 @@ def test_soft_labels_unknown_sites_and_sizes_count_as_in_the_library(rng: np.ran
     assert loss(unary, labels, sizes=sizes).item() == pytest.approx(expected)
     with pytest.raises(ValueError, match="learns from labels"):
         nn.StructuredLoss(pm.LogLikelihood())(unary, soft)
+    for dtype in (torch.float16, torch.bfloat16):  # a teacher's, which sum to 1 in their own precision only
+        taught = torch.softmax(unary, -1)
+        assert loss(unary, taught.to(dtype)).item() == pytest.approx(loss(unary, taught).item(), rel=0.02)
 
 
 def test_noise_is_fresh_in_training_and_the_same_in_evaluation(rng: np.random.Generator) -> None:
@@ -306,12 +310,12 @@ def test_the_layer_works_inside_the_workers_of_a_data_loader() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_any_floating_dtype_comes_back_as_it_went(dtype: torch.dtype, rng: np.random.Generator) -> None:
-    """The loss, its gradient and marginals have the dtype of unary; the table's gradient that of the table."""
+    """Gradients and marginals have the dtype of what they belong to; a loss, being a sum, has float32 at least."""
     unary = torch.tensor(rng.normal(size=(2, 3, 3)), dtype=dtype, requires_grad=True)
     table = torch.tensor(rng.normal(size=(3, 3)), dtype=torch.float32, requires_grad=True)
     loss = nn.StructuredLoss()(unary, torch.zeros(2, 3, dtype=torch.long), table)
     loss.backward()
-    assert loss.dtype == dtype
+    assert loss.dtype == torch.float32
     assert unary.grad is not None
     assert unary.grad.dtype == dtype
     assert table.grad is not None
@@ -399,6 +403,9 @@ UNARY, LABELS, TABLE = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
         ({"labels": torch.ones(2, 4, 3)}, "every row must sum to 1"),
         ({"labels": list(LABELS[:1])}, "labels must be a padded tensor"),
         ({"labels": LABELS.float()}, "labels must hold integers"),
+        ({"labels": np.full((2, 4), "a")}, "labels must be tensors or arrays of integers"),
+        ({"edges": nx.path_graph(4), "pairwise": torch.zeros(2, 3, 3, 3)}, "Take the edges out first"),
+        ({"unary": [np.zeros((4, 3))]}, "torch.from_numpy"),
         ({"pairwise": torch.zeros(2, 2)}, r"pairwise must be one table \(3, 3\)"),
         ({"pairwise": torch.zeros(2, 4, 3, 3)}, r"pairwise must have shape \(2, 3, \.\.\.\)"),
         ({"pairwise": None, "edges": np.zeros((0, 2), int)}, "edges were given without pairwise"),

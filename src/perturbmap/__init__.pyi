@@ -1,4 +1,4 @@
-from . import datasets, uai
+from . import datasets, models, objectives, solvers, structures, task_losses, uai
 from . import images as images
 from . import nn as nn
 from .calibration import Calibration
@@ -111,9 +111,14 @@ __all__ = [
     "gumbel_noise",
     "log_partition_bound",
     "marginals",
+    "models",
+    "objectives",
     "perturb",
     "potts",
     "regularisation_path",
     "sample",
+    "solvers",
+    "structures",
+    "task_losses",
     "uai",
 ]

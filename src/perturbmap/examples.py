@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from perturbmap.checks import as_floats
-from perturbmap.graphs import check_edges
+from perturbmap.graphs import check_edges, check_order
 from perturbmap.potentials import Floats, Labels
 
 # Rows that are looked at together where a matrix may be larger than memory.
@@ -168,6 +168,7 @@ class Dataset:
             else:
                 edges.append(check_edges(x.edges, n_sites, f"edges of example {n}"))
             if x.edge_features is not None:
+                check_order(x.edges, "edge_features")
                 rows = _dense("edge_features", n, x.edge_features)
                 edge_features.append(_rows("edge_features", n, rows, len(edges[-1]), "an edge"))
             if x.label_features is not None:

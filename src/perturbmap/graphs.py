@@ -81,6 +81,15 @@ def graph_edges(graph: Any, nodes: Iterable[Hashable] | None = None, weight: str
     return _check_single(GraphEdges(edges[order], values[order]))
 
 
+def check_order(edges: Any, rows: str) -> None:
+    """Raises ValueError for a networkx graph beside ``rows``, one an edge: whose order they have cannot be known."""
+    if _is_networkx(edges):
+        raise ValueError(
+            f"edges is a networkx graph, and {rows} has one row an edge, in an order that the graph may not have. "
+            "Take the edges out first, edges, weights = graph_edges(graph), and give rows in their order."
+        )
+
+
 def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int32]:
     """Pairs of different sites as an int32 array, from an array or a graph; else an error that names the argument."""
     if _is_sparse(edges) or _is_networkx(edges):

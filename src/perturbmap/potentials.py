@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perturbmap import _core
 from perturbmap.checks import as_floats
-from perturbmap.graphs import check_edges
+from perturbmap.graphs import check_edges, check_order
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int32]
@@ -113,6 +113,8 @@ class Potentials:
             if edges is None:
                 e = chain_edges(site_offsets)
             tables = as_floats("pairwise", pairwise, _FORBID)
+            if tables.ndim == 3:
+                check_order(edges, "pairwise")
             per_edge, shared = (len(e), n_labels, n_labels), (n_labels, n_labels)
             if tables.shape not in (per_edge, shared):
                 raise ValueError(

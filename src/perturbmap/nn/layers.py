@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from perturbmap.annotations import check_soft
@@ -45,6 +46,10 @@ class _PerturbedLayer(_Layer):
         self.n_perturbations = check_count("n_perturbations", n_perturbations)
         self.seed = int(torch.randint(2**62, ()).item()) if seed is None else seed_of(seed, "seed")
         self.n_draws = 0
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows."""
+        return f"{self.structure!r}, n_perturbations={self.n_perturbations}"
 
     def get_extra_state(self) -> dict[str, int]:
         """What ``state_dict`` holds: the seed, and how much of its noise has been used."""
@@ -108,8 +113,9 @@ class StructuredLoss(_PerturbedLayer):
     ) -> Tensor:
         """The loss of potentials, in the layouts of `perturbmap.nn`.
 
+        unary, pairwise, edges, mask : the potentials, padded or ragged
         labels : integers, -1 where a label is not known, ``(n_examples, n_sites)`` or a list; or probabilities of
-            labels, with a further axis. What is padded is not looked at.
+            labels, with a further axis, through which no gradient goes. What is padded is not looked at.
         sizes : how much each site counts in a weighted loss; all alike by default
         """
         batch = Batch.pack(unary, pairwise, edges, mask)
@@ -134,16 +140,24 @@ class StructuredLoss(_PerturbedLayer):
                 return Moments(g[0] * moments.unary, None if moments.pairwise is None else g[0] * moments.pairwise)
             return solve(g)[1]  # an edge table that examples share has the sum of their gradients: weigh them anew
 
-        losses = -batch.through_core(values, pullback)
+        # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
+        dtype = torch.promote_types(batch.unary.dtype, torch.float32)
+        losses = -batch.through_core(values, dtype, pullback)
         return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
 
     def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:
         f = batch.f
-        given = to_numpy(batch.site_values("labels", labels))
+        try:
+            rows = batch.site_values("labels", labels)
+        except TypeError as error:
+            raise TypeError(f"labels must be tensors or arrays of integers or of probabilities ({error}).") from None
+        given = to_numpy(rows)
         if given.ndim == 2:
             if not self.objective.takes_soft_labels:
                 name = type(self.objective).__name__
                 raise ValueError(f"{name} learns from labels, not from soft ones: give integers in labels.")
+            if rows.dtype in (torch.float16, torch.bfloat16):
+                given = _renormalised(given)
             q = check_soft("labels", given, f.n_sites, f.n_labels)
             y = np.full(f.n_sites, -1, dtype=np.int32)
         else:
@@ -156,6 +170,12 @@ class StructuredLoss(_PerturbedLayer):
         is_known = q.sum(axis=1) > 0
         is_complete = np.array([part.all() for part in f.split(is_known)], dtype=bool)
         return Targets(y, c, is_complete, np.ones(len(f)))
+
+
+def _renormalised(q: NDArray[Any]) -> NDArray[Any]:
+    """Probabilities of short floats, which sum to 1 within their precision, in full precision."""
+    total = q.astype(np.float64).sum(axis=1, keepdims=True)
+    return np.where(np.abs(total - 1) < 0.01, q / np.maximum(total, 0.5), q)
 
 
 def _check_allowed(structure: Structure, f: Potentials, labels: Labels) -> None:
@@ -203,7 +223,7 @@ class Marginals(_PerturbedLayer):
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
         noise = None if self.method is EXACT else self._noise(batch.f, structure)
         q, pullback = marginals_and_pullback(structure, batch.f, self.method, noise)
-        return batch.layout.unpack(batch.through_core(q, pullback), 0.0)
+        return batch.layout.unpack(batch.through_core(q, batch.unary.dtype, pullback), 0.0)
 
 
 @final

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from perturbmap.checks import as_floats
-from perturbmap.graphs import check_edges
+from perturbmap.graphs import check_edges, check_order
 from perturbmap.potentials import Floats, Labels, Moments, Potentials, chain_edges
 
 Ragged = Sequence[Tensor]
@@ -100,7 +100,10 @@ class OneByOne(Layout):
         for n, part in enumerate(unary):
             if not isinstance(part, Tensor) or part.dim() != 2:
                 what = f"shape {tuple(part.shape)}" if isinstance(part, Tensor) else f"type {type(part).__name__}"
-                raise ValueError(f"unary[{n}] must be a tensor of shape (n_sites, n_labels), but has {what}.")
+                raise ValueError(
+                    f"unary[{n}] must be a tensor of shape (n_sites, n_labels), but has {what}. "
+                    "Arrays become tensors by torch.from_numpy."
+                )
         if len(unary) == 0:
             raise ValueError("unary must hold at least one example, but is empty.")
         if len({part.shape[1] for part in unary}) > 1:
@@ -158,6 +161,9 @@ class Batch:
         site_offsets = np.concatenate([[0], np.cumsum(layout.counts)])
         if pairwise is None and edges is not None:
             raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
+        if not (isinstance(pairwise, (Tensor, np.ndarray)) and pairwise.ndim == 2):
+            for graph in edges if isinstance(edges, (list, tuple)) else [edges]:
+                check_order(graph, "pairwise")
         joined, edge_counts = _join(edges, layout.counts, site_offsets, pairwise is not None)
         width = max(0, layout.width - 1) if edges is None else int(edge_counts.max())
         tables = None if pairwise is None else _tables(layout, pairwise, edge_counts, width, rows.shape[1])
@@ -171,9 +177,9 @@ class Batch:
         )
         return cls(layout, rows, tables, f)
 
-    def through_core(self, values: Floats, pullback: Callable[[Floats], Moments]) -> Tensor:
+    def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
         """Values that the core computed from f, as a tensor whose gradient ``pullback`` gives."""
-        result: Tensor = _ThroughCore.apply(self.unary, self.pairwise, values, pullback)  # type: ignore[no-untyped-call]
+        result: Tensor = _ThroughCore.apply(self.unary, self.pairwise, values, dtype, pullback)  # type: ignore[no-untyped-call]
         return result
 
     def site_values(self, name: str, values: Any) -> Tensor:
@@ -184,15 +190,20 @@ class Batch:
 class _ThroughCore(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, unary: Tensor, pairwise: Tensor | None, values: Floats, pullback: Callable[[Floats], Moments]
+        ctx: Any,
+        unary: Tensor,
+        pairwise: Tensor | None,
+        values: Floats,
+        dtype: torch.dtype,
+        pullback: Callable[[Floats], Moments],
     ) -> Tensor:
         ctx.pullback = pullback
         ctx.like = (unary.dtype, unary.device), (None if pairwise is None else (pairwise.dtype, pairwise.device))
         # A copy: the pullback needs the values, and whoever gets the tensor may change it in place.
-        return torch.from_numpy(values).to(unary.device, unary.dtype, copy=True)
+        return torch.from_numpy(values).to(unary.device, dtype, copy=True)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         moments = ctx.pullback(to_numpy(gradient).astype(np.float64))
         (dtype, device), tables = ctx.like
         unary = torch.from_numpy(moments.unary).to(device, dtype)
@@ -200,7 +211,7 @@ class _ThroughCore(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             unary = _Refused.apply(unary.requires_grad_())  # type: ignore[no-untyped-call]
             pairwise = None if pairwise is None else _Refused.apply(pairwise.requires_grad_())  # type: ignore[no-untyped-call]
-        return unary, pairwise, None, None
+        return unary, pairwise, None, None, None
 
 
 class _Refused(torch.autograd.Function):

@@ -27,7 +27,10 @@ class Tokens:
             raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
         self._data = data.removeprefix(b"\xef\xbb\xbf")
         if b"\0" in data or not self._data.isascii():
-            raise ValueError(f"{path} is no text file in the UAI format: it holds bytes that are no plain text.")
+            raise ValueError(
+                f"{path} is no text file in the UAI format: it holds bytes that are no plain text. If it is packed, "
+                "unpack it first."
+            )
         self.words = self._data.split()
         self.position = 0
         if not self.words:
