@@ -34,12 +34,14 @@ from .solvers import (
     BCFW,
     LBFGS,
     DoubleSGD,
+    LocalSGD,
     NoAveraging,
     PolynomialAveraging,
     Solver,
     SuffixAveraging,
     UniformAveraging,
 )
+from .store import Store, write_store
 from .structures import (
     BinaryGraph,
     BruteForce,
@@ -81,6 +83,7 @@ __all__ = [
     "GraphModel",
     "Hamming",
     "InfeasibleError",
+    "LocalSGD",
     "LogLikelihood",
     "MarginalLogLikelihood",
     "MarginalMethod",
@@ -95,6 +98,7 @@ __all__ = [
     "Potentials",
     "SequenceModel",
     "Solver",
+    "Store",
     "Structure",
     "StructuredHinge",
     "StructuredPredictor",
@@ -121,4 +125,5 @@ __all__ = [
     "structures",
     "task_losses",
     "uai",
+    "write_store",
 ]

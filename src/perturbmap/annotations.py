@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -60,6 +61,8 @@ def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[H
                 "classes must not hold -1 or None, which stand for unknown labels in y: use other values."
             )
         return named
+    if isinstance(y, EncodedLabels):
+        return y.classes
     found: set[Hashable] = set()
     has_unknown = False
     for n, entry in enumerate(y):
@@ -84,6 +87,32 @@ def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[H
 
 
 @final
+class EncodedLabels(Sequence[Any]):
+    """Labels of many examples as numbers of ``classes``, -1 where a label is not known; an entry of y each.
+
+    numbers : (n_sites,)
+    offsets : where each example's sites begin
+    store : the folder that they come from, if they do
+    """
+
+    def __init__(
+        self, numbers: Labels, offsets: NDArray[np.int64], classes: Sequence[Hashable], store: Path | None = None
+    ) -> None:
+        self.numbers, self.offsets, self.classes, self.store = numbers, offsets, list(classes), store
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        """The labels of one example as a list, None where they are not known; a list of those for a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        n = range(len(self))[index]
+        part = self.numbers[self.offsets[n] : self.offsets[n + 1]].tolist()
+        return [None if k < 0 else self.classes[k] for k in part]
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Annotations:
     """Labels and probabilities of all sites of a data set.
@@ -102,6 +131,8 @@ class Annotations:
         """Checks y against the examples; raises ValueError naming the first entry that does not fit."""
         check_length(y, data, name)
         number = {c: k for k, c in enumerate(classes)}
+        if isinstance(y, EncodedLabels) and y.classes == list(classes):
+            return cls._of(y.numbers, one_hot(y.numbers, len(classes)), data)
         labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
         q = np.zeros((data.n_sites, len(classes)))
         for n, entry in enumerate(y):
@@ -124,6 +155,10 @@ class Annotations:
                     "Name all labels with classes=, where y may not show them all."
                 ) from None
             q[sites] = one_hot(labels[sites], len(classes))
+        return cls._of(labels, q, data)
+
+    @classmethod
+    def _of(cls, labels: Labels, q: Floats, data: Dataset) -> Annotations:
         known = q.sum(axis=1) > 0
         complete = [
             bool(known[a:b].all()) for a, b in zip(data.site_offsets[:-1], data.site_offsets[1:], strict=True)

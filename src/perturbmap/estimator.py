@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import KFold
 
 from perturbmap import persistence
-from perturbmap.annotations import NO_LABELS, Annotations, check_length, find_classes
+from perturbmap.annotations import Annotations, find_classes
+from perturbmap.answers import answer_parts, answer_shards
 from perturbmap.calibration import Calibration
-from perturbmap.checks import check_count, check_number
+from perturbmap.checks import check_count
 from perturbmap.decoding import Decoding
 from perturbmap.examples import Dataset
 from perturbmap.fit_run import Callback, FitOptions, Run
-from perturbmap.inference import decode, marginals
-from perturbmap.models import Model, SequenceModel
-from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
-from perturbmap.perturbation import seed_of
+from perturbmap.inference import MarginalMethod, decode
+from perturbmap.models import Model
+from perturbmap.objectives import Objective
 from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.predictor_parts import PredictorParts
 from perturbmap.semi_supervised import complete, known_mass, mixture
 from perturbmap.site_arrays import sums_by_example
-from perturbmap.solvers import DoubleSGD, Problem, Solver, State, default_solver
-from perturbmap.structures import Chain, InfeasibleError, Structure
-from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
+from perturbmap.solvers import DoubleSGD, LocalSGD, Problem, Solver, State
+from perturbmap.structures import Structure
+from perturbmap.task_losses import TaskLoss, ZeroOne
 from perturbmap.tilt import untilt
 
 
@@ -38,7 +40,7 @@ class FitInterruptedWarning(UserWarning):
 
 
 @final
-class StructuredPredictor(BaseEstimator):
+class StructuredPredictor(PredictorParts):
     """Predicts the labels of structured examples.
 
     X is a list of examples: feature matrices, or `Example`. An entry of y is a sequence of labels (any hashable
@@ -56,6 +58,8 @@ class StructuredPredictor(BaseEstimator):
     decoding : which labelling ``predict`` returns
     task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
     n_perturbations : for marginals
+    n_jobs : of a `Store`, how many shards are worked on at once, through joblib and under its ``parallel_config``; a
+        fit by `DoubleSGD` is then one by `LocalSGD`. None: one after another. Lists are worked on by threads.
     classes : all label values, where y may not show them all
     random_state : an integer, a numpy Generator, or None for a different fit each time
 
@@ -85,6 +89,7 @@ class StructuredPredictor(BaseEstimator):
         decoding: Decoding = Decoding.MAP,
         task_loss: TaskLoss | None = None,
         n_perturbations: int = 100,
+        n_jobs: int | None = None,
         classes: Sequence[Hashable] | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
@@ -99,32 +104,9 @@ class StructuredPredictor(BaseEstimator):
         self.decoding = decoding
         self.task_loss = task_loss
         self.n_perturbations = n_perturbations
+        self.n_jobs = n_jobs
         self.classes = classes
         self.random_state = random_state
-
-    # The parts, with their defaults.
-
-    @property
-    def _model(self) -> Model:
-        return SequenceModel() if self.model is None else self.model
-
-    @property
-    def _structure(self) -> Structure:
-        return Chain() if self.structure is None else self.structure
-
-    @property
-    def _objective(self) -> Objective:
-        return MarginalLogLikelihood() if self.objective is None else self.objective
-
-    @property
-    def _solver(self) -> Solver[Any]:
-        return default_solver(self._objective) if self.solver is None else self.solver
-
-    @property
-    def _task_loss(self) -> TaskLoss:
-        if self.task_loss is not None:
-            return self.task_loss
-        return self._objective.task_loss if isinstance(self._objective, Objective) else Hamming()
 
     # Learning.
 
@@ -162,7 +144,10 @@ class StructuredPredictor(BaseEstimator):
         check_count("patience", options.patience)
         if options.callback is not None and not callable(options.callback):
             raise TypeError(f"callback must be a function of a dict, but is {options.callback!r}.")
-        run = Run(problem, self._solver, self._task_loss, held_out, options, warm)
+        solver = self._solver
+        if isinstance(solver, DoubleSGD) and problem.data.store is not None and self.n_jobs is not None:
+            solver = LocalSGD(solver)
+        run = Run(problem, solver, self._task_loss, held_out, options, warm)
         if options.checkpoint is not None:
             run.resume(options.checkpoint, options.checkpoint_seconds, self, annotations)
         try:
@@ -217,7 +202,7 @@ class StructuredPredictor(BaseEstimator):
             n_perturbations=self.n_perturbations,
         )
         targets = mixture(everything, annotations, q, self.unlabelled_weight)
-        run.problem = replace(everything, targets=targets)
+        run.problem = replace(everything, targets=targets, has_stored_labels=False)
         run.go()
 
     def partial_fit(
@@ -260,13 +245,17 @@ class StructuredPredictor(BaseEstimator):
 
     def predict(self, X: Sequence[Any]) -> list[np.ndarray]:
         """Labels, one array an example, decoded as ``decoding`` says."""
-        data, f = self._potentials(X)
+        self._fitted_classes()
         same_type = len({type(c) for c in self.classes_}) == 1
         values = np.empty(len(self.classes_), dtype=object)
         values[:] = self.classes_
         if same_type and isinstance(self.classes_[0], (str, bool, int, float)):
             values = np.asarray(self.classes_)
-        return [values[part] for part in f.split(self._decode(data, f))]
+        return [values[part] for part in self._for_each_part(X, StructuredPredictor._labels_of)]
+
+    def _labels_of(self, data: Dataset, given: Labels | None) -> list[Labels]:
+        f = self._potentials_of(data)
+        return f.split(self._decode(data, f))
 
     def _decode(self, data: Dataset, f: Potentials, q: Floats | None = None) -> Labels:
         """The labelling; ``q`` are the marginals, where they are known already."""
@@ -280,15 +269,39 @@ class StructuredPredictor(BaseEstimator):
             return decode(q)
         return decode(q, self._task_loss.site_weights(q, data.sizes, data.site_offsets))
 
-    def predict_marginals(self, X: Sequence[Any], given: Sequence[Any] | None = None) -> list[Floats]:
+    def predict_marginals(
+        self, X: Sequence[Any], given: Sequence[Any] | None = None, *, method: MarginalMethod | None = None
+    ) -> list[Floats]:
         """P(label) of every site, ``(n_sites, n_labels)`` an example, in the order of ``classes_``.
 
         What a weighted loss has added to the labels that are dear to miss is taken out again (docs/decisions.md, 13).
-        ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
+        ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned. ``method``
+        is what the objective learns, PINNED or EXACT, unless you choose: COUNTED needs no pins, which a solver of
+        your own solves one by one.
         """
-        data, f = self._potentials(X)
-        known = None if given is None else _hard_labels("given", given, data, self.classes_)
-        return f.split(self._marginals(f, known))
+        self._fitted_classes()
+        known = None if given is None else _hard_labels("given", given, Dataset.from_examples(X), self.classes_)
+        if method is not None and not isinstance(method, MarginalMethod):
+            raise TypeError(f"method must be a MarginalMethod, such as COUNTED, but is {method!r}.")
+        return self._for_each_part(X, partial(StructuredPredictor._marginals_of, method=method), known)
+
+    def _marginals_of(self, data: Dataset, given: Labels | None, method: MarginalMethod | None) -> list[Floats]:
+        f = self._potentials_of(data)
+        return f.split(self._marginals(f, given, method))
+
+    def _for_each_part(
+        self,
+        X: Sequence[Any],
+        answer: Callable[[Any, Dataset, Labels | None], list[Any]],
+        given: Labels | None = None,
+    ) -> list[Any]:
+        """Answers for all examples: of a store part by part, and shard by shard where there are jobs."""
+        data = Dataset.from_examples(X)
+        if data.store is None or self.n_jobs in (None, 1):
+            return answer_parts(self, data, answer, given)
+        alone = copy(self)  # each job has one thread: the jobs share the cores
+        alone.structure = self._structure.with_threads(1)
+        return answer_shards(alone, data, answer, given, self.n_jobs)
 
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
         """1 - the mean task loss; sites and examples whose labels are not known do not count."""
@@ -299,9 +312,10 @@ class StructuredPredictor(BaseEstimator):
 
     def losses(self, X: Sequence[Any], y: Sequence[Any]) -> Floats:
         """The task loss of the prediction for each example; NaN where no label is known."""
-        data, f = self._potentials(X)
+        self._fitted_classes()
+        data = Dataset.from_examples(X)
         labels = _hard_labels("y", y, data, self.classes_)
-        predicted = self._decode(data, f)
+        predicted = np.concatenate(self._for_each_part(X, StructuredPredictor._labels_of))
         losses = self._task_loss.value(labels, predicted, data.sizes, data.site_offsets, len(self.classes_))
         is_known = sums_by_example(np.asarray(labels >= 0, dtype=np.float64), data.site_offsets) > 0
         return np.where(is_known, losses, np.nan)
@@ -368,8 +382,12 @@ class StructuredPredictor(BaseEstimator):
         return self.classes_
 
     def _potentials(self, X: Sequence[Any]) -> tuple[Dataset, Potentials]:
+        """Of a list of examples."""
+        (data,) = Dataset.from_examples(X).parts()
+        return data, self._potentials_of(data)
+
+    def _potentials_of(self, data: Dataset) -> Potentials:
         classes = self._fitted_classes()
-        data = Dataset.from_examples(X)
         self._check_features(data)
         n_weights = self._model.n_weights(data, len(classes))
         if n_weights != len(self.coef_):
@@ -377,99 +395,15 @@ class StructuredPredictor(BaseEstimator):
                 f"X asks for {n_weights} weights, but the fit had {len(self.coef_)}: the examples must have as many "
                 "edge_features and label_features as those of the fit."
             )
-        return data, self._model.potentials(self.coef_, data, len(classes))
+        return self._model.potentials(self.coef_, data, len(classes))
 
     def _check_features(self, data: Dataset) -> None:
         if data.n_features != self.n_features_in_:
             raise ValueError(f"X has {data.n_features} features, but the fit had {self.n_features_in_}.")
 
-    def _marginals(self, f: Potentials, given: Any) -> Floats:
-        q = self._estimated_marginals(f, given, self.seed_)
+    def _marginals(self, f: Potentials, given: Any, method: MarginalMethod | None = None) -> Floats:
+        q = self._estimated_marginals(f, given, self.seed_, method)
         return untilt(q if self.calibration_ is None else self.calibration_(q), self.label_mass_)
-
-    def _estimated_marginals(self, f: Potentials, given: Any, seed: int) -> Floats:
-        method, n = self._objective.marginal_method, self.n_perturbations
-        return marginals(self._structure, f, method=method, given=given, n_perturbations=n, rng=seed).mean
-
-    def _start(
-        self, X: Sequence[Any], y: Sequence[Any], known_classes: list[Hashable] | None = None
-    ) -> tuple[Problem, Annotations, list[Hashable]]:
-        """Checks everything before any work is done, and changes nothing."""
-        self._check_parts()
-        l2 = check_number("l2", self.l2)
-        check_number("unlabelled_weight", self.unlabelled_weight, or_equal=True)
-        check_count("n_perturbations", self.n_perturbations)
-        self._objective.check(self._structure)
-        self._solver.check(self._objective)
-        data = Dataset.from_examples(X)
-        check_length(y, data)
-        classes = find_classes(y, self.classes) if known_classes is None else known_classes
-        annotations = Annotations.encode(y, data, classes)
-        if not (annotations.q > 0).any():
-            raise ValueError(NO_LABELS)
-        if not self._objective.takes_soft_labels and not annotations.is_hard:
-            raise ValueError(
-                f"{type(self._objective).__name__} learns from labels, not from soft ones: give labels in y."
-            )
-        k = len(classes)
-        n_weights = self._model.n_weights(data, k)
-        c = self._objective.label_weights(annotations.q, data.sizes, data.site_offsets)
-        targets = Targets(annotations.labels, c, annotations.is_complete, np.ones(len(data)))
-        seed = seed_of(self.random_state, "random_state")
-        problem = Problem(data, targets, k, self._model, self._structure, self._objective, l2, seed)
-        # The structure has its say now, not after an hour; of a solver of the user's, only two examples are asked.
-        some = np.arange(len(data) if self._structure.is_thread_safe else min(2, len(data)))
-        f = self._model.potentials(np.zeros(n_weights), data.take(some), k)
-        try:
-            self._structure.maximise(f, annotations.labels[: f.n_sites])
-        except InfeasibleError as error:
-            raise ValueError(
-                f"y holds labels that {type(self._structure).__name__} does not allow: {error}"
-            ) from None
-        return problem, annotations, classes
-
-    def _encode_validation(
-        self, problem: Problem, classes: list[Hashable], X: Sequence[Any], y: Sequence[Any]
-    ) -> tuple[Dataset, Annotations]:
-        data = Dataset.from_examples(X)
-        if data.n_features != problem.data.n_features:
-            raise ValueError(f"validation has {data.n_features} features, but X has {problem.data.n_features}.")
-        if self._model.n_weights(data, problem.n_labels) != problem.n_weights:
-            raise ValueError("validation must have as many edge_features and label_features as X.")
-        notes = Annotations.encode(y, data, classes, "validation y")
-        if not notes.is_hard or not (notes.labels >= 0).any():
-            raise ValueError("validation y must hold labels, and no soft ones.")
-        return data, notes
-
-    def _check_parts(self) -> None:
-        loss = "task_loss" if self.task_loss is not None else "loss of the objective"
-        for name, part, kind, example in (
-            ("model", self._model, Model, "SequenceModel()"),
-            ("structure", self._structure, Structure, "Chain()"),
-            ("objective", self._objective, Objective, "MarginalLogLikelihood(Hamming())"),
-            ("solver", self._solver, Solver, "DoubleSGD()"),
-            (loss, self._task_loss, TaskLoss, "Hamming()"),
-            ("decoding", self.decoding, Decoding, "Decoding.MAP"),
-        ):
-            if not isinstance(part, kind):
-                raise TypeError(f"{name} must be of type {kind.__name__}, such as {example}, but is {part!r}.")
-
-    def _calibrate(self, problem: Problem, labelled: np.ndarray) -> Calibration:
-        """Pinned log-odds of held-out examples, by cross-validation on the labelled part."""
-        assert self.calibration is not None
-        if not isinstance(self.calibration, (int, np.integer)) or not 2 <= self.calibration <= len(labelled):
-            raise ValueError(
-                f"calibration must be a number of folds from 2 to the {len(labelled)} labelled examples, "
-                f"but is {self.calibration!r}."
-            )
-        q, c = [], []
-        for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
-            part, held = problem.part(labelled[train]), problem.part(labelled[test])
-            w = self._solver.run(part, self._solver.start(part)).average
-            f = self._model.potentials(w, held.data, problem.n_labels)
-            q.append(self._estimated_marginals(f, None, problem.seed))
-            c.append(held.targets.label_weights)
-        return Calibration.fit(np.concatenate(q), np.concatenate(c))
 
 
 def _hard_labels(name: str, y: Sequence[Any], data: Dataset, classes: list[Hashable]) -> Labels:

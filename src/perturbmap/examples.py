@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,19 +21,29 @@ from perturbmap.potentials import Floats, Labels
 _CHUNK = 4096
 
 
-@final
 class Rows:
-    """Rows of a feature matrix, dense or sparse, that are multiplied without being copied.
+    """Rows of a feature matrix, dense, sparse or on disk, that are multiplied without being copied.
 
     Example n has the rows ``starts[n]`` to ``stops[n]``; examples that lie one after another are multiplied as one.
+    With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied.
     """
 
-    def __init__(self, matrix: Any, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    def __init__(
+        self, matrix: Any, starts: NDArray[np.int64], stops: NDArray[np.int64], *, by_example: bool = False
+    ) -> None:
         self.matrix, self.starts, self.stops = matrix, starts, stops
-        is_break = starts[1:] != stops[:-1]
+        is_break = np.ones(max(0, len(starts) - 1), dtype=bool) if by_example else self._breaks()
         firsts = starts[np.concatenate([[True], is_break])].tolist()
         lasts = stops[np.concatenate([is_break, [True]])].tolist()
         self._blocks = list(zip(firsts, lasts, strict=True))
+
+    def _breaks(self) -> NDArray[np.bool_]:
+        """Between which examples a block ends: those that do not lie one after another."""
+        return np.asarray(self.starts[1:] != self.stops[:-1])
+
+    def by_example(self) -> Rows:
+        """The same, each example multiplied by itself."""
+        return type(self)(self.matrix, self.starts, self.stops, by_example=True)
 
     @property
     def n_columns(self) -> int:
@@ -53,17 +66,36 @@ class Rows:
             start += b - a
         return total
 
+    def minimum(self) -> float:
+        """The least number of the matrix, or zero."""
+        return float(self.matrix.min()) if self.matrix.size else 0.0
+
+    def fingerprint(self) -> bytes:
+        """A digest of the matrix."""
+        parts = (
+            [self.matrix]
+            if isinstance(self.matrix, np.ndarray)
+            else [self.matrix.data, self.matrix.indices, self.matrix.indptr]
+        )
+        return _digest(*parts)
+
+    def release(self) -> None:
+        """Nothing to give back, unless the matrix is on disk."""
+
     def mean_squared_norm(self) -> float:
         """Of a row."""
+        return self.sum_of_squares() / max(1, int((self.stops - self.starts).sum()))
+
+    def sum_of_squares(self) -> float:
+        """Of all numbers."""
         parts = (self.matrix[c : min(b, c + _CHUNK)] for a, b in self._blocks for c in range(a, b, _CHUNK))
-        squares = sum(float((part**2).sum(dtype=np.float64)) for part in parts)
-        return squares / max(1, int((self.stops - self.starts).sum()))
+        return sum(float((part**2).sum(dtype=np.float64)) for part in parts)
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
         """The rows of some examples. Slices of a sparse matrix are dear: its rows are copied once instead."""
         starts, stops = self.starts[indices], self.stops[indices]
         if not sp.issparse(self.matrix):
-            return Rows(self.matrix, starts, stops)
+            return type(self)(self.matrix, starts, stops)
         rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
         ends = np.cumsum(stops - starts)
         return Rows(self.matrix[rows], ends - (stops - starts), ends)
@@ -91,6 +123,22 @@ class Example:
     edge_features: Any = None
     label_features: Any = None
     sizes: Any = None
+
+
+class StoreRef(NamedTuple):
+    """A store's folder, and the number in the whole store of each shard's first example."""
+
+    path: Path
+    firsts: dict[int, int]
+
+
+class StoredExamples(Sequence[Example]):
+    """Examples that were checked when they were stored, and need not be in memory: a `Store`."""
+
+    @property
+    @abstractmethod
+    def dataset(self) -> Dataset:
+        """All of them."""
 
 
 def _rows(name: str, n: int, array: Any, n_rows: int, rows_of: str) -> Any:
@@ -125,7 +173,8 @@ class Dataset:
     """Examples one after another, as `Potentials` has them; ``take`` makes a mini-batch.
 
     ``streams`` are the examples' random streams: their positions in the data set they come from. ``is_root`` and
-    ``is_leaf`` mark the sites that are no edge's second and no edge's first site.
+    ``is_leaf`` mark the sites that are no edge's second and no edge's first site. Of a `Store`, ``shards`` are the
+    shards of the examples and ``store`` says where it is.
     """
 
     features: Rows
@@ -138,10 +187,14 @@ class Dataset:
     is_root: NDArray[np.bool_]
     is_leaf: NDArray[np.bool_]
     streams: NDArray[np.uint64]
+    shards: NDArray[np.int32] | None = None
+    store: StoreRef | None = None
 
     @classmethod
     def from_examples(cls, X: Sequence[Any]) -> Dataset:
-        """Checks the examples; a bare feature matrix is an `Example` without edges."""
+        """Checks the examples; a bare feature matrix is an `Example` without edges; a `Store` was checked before."""
+        if isinstance(X, StoredExamples):
+            return X.dataset
         if isinstance(X, (np.ndarray, str, dict, Example)) or sp.issparse(X) or not hasattr(X, "__len__"):
             raise ValueError(
                 "X must be a list of examples, one feature matrix (n_sites, n_features) or Example each, "
@@ -194,10 +247,7 @@ class Dataset:
         matrix = sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features)
         edge_offsets = np.concatenate([[0], np.cumsum([len(e) for e in edges])]).astype(np.int64)
         joined = np.concatenate([e + np.int32(s) for e, s in zip(edges, site_offsets[:-1], strict=True)])
-        is_root, is_leaf = np.ones(site_offsets[-1], dtype=bool), np.ones(site_offsets[-1], dtype=bool)
-        is_root[joined[:, 1]] = False
-        is_leaf[joined[:, 0]] = False
-        return cls(
+        return cls.joined(
             Rows(matrix, site_offsets[:-1], site_offsets[1:]),
             site_offsets,
             joined,
@@ -205,9 +255,40 @@ class Dataset:
             Rows(np.concatenate(edge_features), edge_offsets[:-1], edge_offsets[1:]) if edge_features else None,
             label_features or None,
             np.concatenate(sizes),
+            np.arange(len(examples), dtype=np.uint64),
+        )
+
+    @classmethod
+    def joined(
+        cls,
+        features: Rows,
+        site_offsets: NDArray[np.int64],
+        edges: Labels,
+        edge_offsets: NDArray[np.int64],
+        edge_features: Rows | None,
+        label_features: list[Floats] | None,
+        sizes: Floats,
+        streams: NDArray[np.uint64],
+        shards: NDArray[np.int32] | None = None,
+        store: StoreRef | None = None,
+    ) -> Dataset:
+        """From arrays that lie one after another already."""
+        is_root, is_leaf = np.ones(site_offsets[-1], dtype=bool), np.ones(site_offsets[-1], dtype=bool)
+        is_root[edges[:, 1]] = False
+        is_leaf[edges[:, 0]] = False
+        return cls(
+            features,
+            site_offsets,
+            edges,
+            edge_offsets,
+            edge_features,
+            label_features,
+            sizes,
             is_root,
             is_leaf,
-            np.arange(len(examples), dtype=np.uint64),
+            streams,
+            shards,
+            store,
         )
 
     def __len__(self) -> int:
@@ -249,7 +330,47 @@ class Dataset:
             self.is_root[sites],
             self.is_leaf[sites],
             self.streams[indices],
+            None if self.shards is None else self.shards[indices],
+            self.store,
         )
+
+    def parts(self) -> Iterator[Dataset]:
+        """The examples in order, as few at a time as keeps memory small, where they are on disk.
+
+        Products are those of single examples: their bits do not depend on the parts.
+        """
+        if self.store is None:
+            yield self._by_example()
+            return
+        first = 0
+        while first < len(self):
+            limit = self.site_offsets[first] + _CHUNK
+            last = max(first + 1, int(np.searchsorted(self.site_offsets, limit, side="right")) - 1)
+            yield self.take(np.arange(first, last))._by_example()
+            first = last
+
+    def _by_example(self) -> Dataset:
+        edge_features = None if self.edge_features is None else self.edge_features.by_example()
+        return replace(self, features=self.features.by_example(), edge_features=edge_features)
+
+    def release(self) -> None:
+        """Gives back the memory of what is on disk; it is mapped again when it is needed."""
+        for rows in (self.features, self.edge_features):
+            if rows is not None:
+                rows.release()
+
+    def fingerprint(self) -> bytes:
+        """A digest of all that is learned from."""
+        rows = [part.fingerprint() for part in (self.features, self.edge_features) if part is not None]
+        arrays: list[NDArray[Any]] = [np.frombuffer(row, dtype=np.uint8) for row in rows]
+        return _digest(*arrays, self.site_offsets, self.edges, self.sizes, *(self.label_features or []))
+
+
+def _digest(*arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 def _ranges(offsets: NDArray[np.int64], indices: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -107,7 +107,8 @@ class Run:
             stop = False
             if watched and self.solver.is_due(state, n):
                 stop = self._report(state, n_iter)
-            if self._path is not None and time.perf_counter() - self._written >= self._interval:
+            is_old = self.solver.takes_long or time.perf_counter() - self._written >= self._interval
+            if self._path is not None and is_old:
                 self._write_checkpoint()
             return stop
 
@@ -142,8 +143,10 @@ class Run:
         assert self.held_out is not None
         data, annotations = self.held_out
         problem = self.problem
-        f = problem.model.potentials(w, data, problem.n_labels)
-        predicted = problem.structure.argmax(f)
+        labels = [
+            problem.structure.argmax(problem.model.potentials(w, part, problem.n_labels)) for part in data.parts()
+        ]
+        predicted = np.concatenate(labels)
         losses = self.task_loss.value(annotations.labels, predicted, data.sizes, data.site_offsets, problem.n_labels)
         return float(losses.mean())
 
@@ -203,12 +206,8 @@ class Run:
         text = json.dumps({**parameters, "patience": self.patience}, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=16)
         for data, notes in [(self.problem.data, annotations), *([] if self.held_out is None else [self.held_out])]:
-            matrix = data.features.matrix
-            features = [matrix] if isinstance(matrix, np.ndarray) else [matrix.data, matrix.indices, matrix.indptr]
-            edge_features = None if data.edge_features is None else data.edge_features.matrix
-            arrays = (data.site_offsets, data.edges, edge_features, data.sizes, notes.q)
-            for array in (*features, *arrays, *(data.label_features or [])):
-                digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+            digest.update(data.fingerprint())
+            digest.update(np.ascontiguousarray(notes.q).data)
         return digest.hexdigest()
 
 

@@ -145,6 +145,7 @@ def registry() -> dict[str, type]:
         ],
         solvers: [
             "DoubleSGD",
+            "LocalSGD",
             "LBFGS",
             "BCFW",
             "NoAveraging",

@@ -32,7 +32,7 @@ class GraphModel(Model):
             raise ValueError(
                 f"GraphModel needs two labels, but y has {n_labels}. Use SequenceModel for chains and trees."
             )
-        if data.edge_features is not None and (data.edge_features.matrix < 0).any():
+        if data.edge_features is not None and data.edge_features.minimum() < 0:
             raise ValueError(
                 "edge_features must not be negative: with non-negative weights they keep every edge attractive. "
                 "Use similarities, such as exp(-distance)."

@@ -14,6 +14,7 @@ from perturbmap.solvers.base import Problem, Solver, State
 from perturbmap.solvers.bcfw import BCFW
 from perturbmap.solvers.double_sgd import DoubleSGD
 from perturbmap.solvers.lbfgs import LBFGS
+from perturbmap.solvers.local_sgd import LocalSGD
 
 
 def default_solver(objective: Objective) -> Solver[Any]:
@@ -28,6 +29,7 @@ __all__ = [
     "LBFGS",
     "Averaging",
     "DoubleSGD",
+    "LocalSGD",
     "NoAveraging",
     "PolynomialAveraging",
     "Problem",

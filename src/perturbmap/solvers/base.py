@@ -33,6 +33,9 @@ class Problem:
     objective: Objective
     l2: float
     seed: int
+    #: Shards that are worked on at once, and whether their labels are those of the store itself, all known.
+    n_jobs: int | None = None
+    has_stored_labels: bool = False
 
     @property
     def n_weights(self) -> int:
@@ -48,7 +51,7 @@ class Problem:
     def part(self, indices: NDArray[np.intp]) -> Problem:
         """The problem of some of the examples."""
         data, targets = self.batch(indices)
-        return replace(self, data=data, targets=targets)
+        return replace(self, data=data, targets=targets, has_stored_labels=False)
 
     def value_and_grad(
         self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0
@@ -107,6 +110,8 @@ class Solver(BaseEstimator, Generic[S]):
 
     #: Whether `progress` costs nothing, so that the history of a fit is kept without being asked for.
     knows_progress: bool = False
+    #: Whether a step is so long that a checkpoint is written after each.
+    takes_long: bool = False
 
     @abstractmethod
     def check(self, objective: Objective) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -19,9 +18,36 @@ from perturbmap.solvers.base import Problem, Solver, State
 N_REPORTS = 20
 
 
-@lru_cache(maxsize=4)
-def _shuffle(seed: int, number: int, n: int) -> NDArray[np.intp]:
-    return np.random.default_rng([seed, number]).permutation(n)
+class Passes:
+    """The order of the examples in each pass: shuffled.
+
+    On disk, shards are shuffled, and the examples of each, so that disks see long reads.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._seed, self._n, self._shards = problem.seed, len(problem.data), problem.data.shards
+        self._orders: dict[int, NDArray[np.intp]] = {}
+
+    def order(self, number: int) -> NDArray[np.intp]:
+        """Of one pass; kept while its steps may ask again."""
+        if number not in self._orders:
+            self._orders = {n: order for n, order in self._orders.items() if n == number - 1}
+            order = np.random.default_rng([self._seed, number]).permutation(self._n)
+            if self._shards is not None:
+                names = np.unique(self._shards)
+                place = np.random.default_rng([self._seed, number, 1]).permutation(len(names))
+                rank = place[np.searchsorted(names, self._shards[order])]
+                order = order[np.argsort(rank, kind="stable")]
+            self._orders[number] = order
+        return self._orders[number]
+
+    def indices(self, h: int, size: int) -> NDArray[np.intp]:
+        """The examples of step h, the first being 1: the next ones, from one pass into the next."""
+        first, last = (h - 1) * size, h * size - 1
+        order = self.order(first // self._n)
+        if last // self._n == first // self._n:
+            return order[first % self._n : last % self._n + 1]
+        return np.concatenate([order[first % self._n :], self.order(last // self._n)[: last % self._n + 1]])
 
 
 @final
@@ -97,11 +123,11 @@ class DoubleSGD(Solver[State]):
         averaging = PolynomialAveraging() if self.averaging is None else self.averaging
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
-        offset = 1.0 / (problem.l2 * self._first_step(problem)) - 1.0
-        size = min(self.batch_size, n)
+        offset = self.offset(problem)
+        size, passes = min(self.batch_size, n), Passes(problem)
         while state.iteration < n_iter:
             h = state.iteration + 1
-            _, gradient = problem.value_and_grad(state.w, self._indices(problem, h, size), h)
+            _, gradient = problem.value_and_grad(state.w, passes.indices(h, size), h)
             step = 1.0 / (problem.l2 * (h + offset))
             w = state.w + step * (gradient - problem.l2 * state.w)
             state.w = problem.model.project(w, problem.data, problem.n_labels)
@@ -111,14 +137,9 @@ class DoubleSGD(Solver[State]):
                 break
         return state
 
-    def _indices(self, problem: Problem, h: int, size: int) -> NDArray[np.intp]:
-        """The examples of step h: the next ones of a fresh shuffle for every pass."""
-        n = len(problem.data)
-        first, last = (h - 1) * size, h * size - 1
-        order = _shuffle(problem.seed, first // n, n)
-        if last // n == first // n:
-            return order[first % n : last % n + 1]
-        return np.concatenate([order[first % n :], _shuffle(problem.seed, last // n, n)[: last % n + 1]])
+    def offset(self, problem: Problem) -> float:
+        """Of the step sizes."""
+        return 1.0 / (problem.l2 * self._first_step(problem)) - 1.0
 
     def _first_step(self, problem: Problem) -> float:
         step = self.first_step
