@@ -18,10 +18,12 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 from PIL import Image
 from scipy.ndimage import label as components
 
+import perturbmap as pm
 from perturbmap import BalancedHamming, BinaryGraph, GraphModel, MarginalLogLikelihood, StructuredPredictor
 from perturbmap.examples import Dataset
 from perturbmap.experiments.progress import Progress
 from perturbmap.images import (
+    DescribedImage,
     FeatureCache,
     ImageError,
     ImageFeatures,
@@ -35,6 +37,7 @@ from perturbmap.images import (
     read_image,
     read_mask,
     segment,
+    store_images,
 )
 from perturbmap.images import cache as cache_module
 from perturbmap.images.descriptors import dense_sift, positions
@@ -465,6 +468,35 @@ def test_a_cached_image_is_bit_identical_and_not_computed_again(
     monkeypatch.setattr(cache_module, "_maps_left", lambda: 2)
     found = cache.load(scenes[:4], progress=False)
     assert sum(isinstance(d.example.features, np.memmap) for d in found.values()) == 2
+
+
+def test_images_become_a_store(scenes: list[Path], fitted: ImageFeatures, tmp_path: Path) -> None:
+    """With what is known of them; a broken file is left out, and one can learn from the store."""
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    cache = FeatureCache(tmp_path / "cache", fitted)
+
+    def brightest(path: Path, image: DescribedImage) -> np.ndarray | None:
+        return None if path == scenes[1] else (image.example.features[:, 1] > 0).astype(int)
+
+    files = [scenes[0], broken, *scenes[1:4]]
+    with pytest.warns(SkippedImageWarning, match=r"broken\.png"):
+        stored = store_images(tmp_path / "s", files, cache, brightest, shard_bytes=10**6, progress=False)
+    assert stored == scenes[:4]
+    store = pm.Store(tmp_path / "s")
+    direct = cache.load(scenes[:4], progress=False)
+    for path, x in zip(scenes[:4], store, strict=True):
+        np.testing.assert_array_equal(x.features, np.asarray(direct[path].example.features, dtype=np.float32))
+        np.testing.assert_array_equal(x.edge_features, direct[path].example.edge_features)
+        np.testing.assert_array_equal(x.sizes, direct[path].example.sizes)
+    assert set(store.y[1]) == {None}
+    assert store.y[0] == brightest(scenes[0], direct[scenes[0]]).tolist()  # type: ignore[union-attr]
+    predictor = pm.StructuredPredictor(
+        pm.GraphModel(), pm.BinaryGraph(), solver=pm.DoubleSGD(n_passes=5), random_state=0
+    )
+    assert len(predictor.fit(store, store.y).predict(store)) == 4
+    assert store_images(tmp_path / "t", scenes[:2], cache, progress=False) == scenes[:2]
+    assert pm.Store(tmp_path / "t").classes is None
 
 
 def test_a_damaged_entry_is_computed_again(scenes: list[Path], fitted: ImageFeatures, tmp_path: Path) -> None:

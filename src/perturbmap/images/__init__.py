@@ -15,6 +15,7 @@ from perturbmap.images.masks import Masks
 from perturbmap.images.quality import Quality, cross_validate
 from perturbmap.images.reading import ImageError, SkippedImageWarning, read_image, read_mask
 from perturbmap.images.segmenter import Segmentation, Segmenter, segmentation_predictor
+from perturbmap.images.storing import store_images
 from perturbmap.images.superpixels import Superpixels, paint, segment
 from perturbmap.images.training_set import TrainingSet
 from perturbmap.images.vocabulary import Vocabulary
@@ -42,4 +43,5 @@ __all__ = [
     "read_mask",
     "segment",
     "segmentation_predictor",
+    "store_images",
 ]

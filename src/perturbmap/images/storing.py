@@ -1,0 +1,74 @@
+"""From many image files to a store: more than memory holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from perturbmap.images.bar import as_progress
+from perturbmap.images.cache import FeatureCache
+from perturbmap.images.features import DescribedImage
+from perturbmap.images.reading import Path_, as_paths
+from perturbmap.store.writing import SHARD_BYTES, write_store
+
+# Images that are described, or fetched from the cache, at a time.
+_CHUNK = 64
+
+
+def store_images(
+    folder: str | os.PathLike[str],
+    files: Iterable[Path_],
+    cache: FeatureCache,
+    labels: Callable[[Path, DescribedImage], Any] | None = None,
+    *,
+    dtype: str = "float32",
+    shard_bytes: int = SHARD_BYTES,
+    append: bool = False,
+    n_jobs: int = 1,
+    progress: bool = True,
+) -> list[Path]:
+    """Describes images and writes them to a `Store`; returns the files that are in it, in order.
+
+    Features come from the cache, or are computed by ``n_jobs`` processes and kept there. ``labels(file, image)`` says
+    what is known of an image, as `labels_from_mask` and `labels_from_boxes` do: an array of 0, 1 and -1, or None.
+    Broken files are left out with a warning. Shuffle the files first: training shuffles shards, and inside a shard.
+    """
+    paths = as_paths(files)
+    stored: list[Path] = []
+    bar = as_progress(progress)
+    bar.begin("storing images")
+
+    def described() -> Iterator[tuple[Path, DescribedImage]]:
+        for first in range(0, len(paths), _CHUNK):
+            chunk = paths[first : first + _CHUNK]
+            yield from cache.load(chunk, n_jobs=n_jobs, progress=False).items()
+            bar.advance((first + len(chunk)) / len(paths))
+
+    known: list[Any] = []  # of the image that is being written: write_store asks for an example, then for its labels
+
+    def examples() -> Iterator[Any]:
+        for path, image in described():
+            stored.append(path)
+            if labels is not None:
+                known.append(labels(path, image))
+            yield image.example
+
+    def their_labels() -> Iterator[Any]:
+        while known:
+            yield known.pop(0)
+
+    try:
+        write_store(
+            folder,
+            examples(),
+            None if labels is None else their_labels(),
+            classes=None if labels is None else [0, 1],
+            dtype=dtype,
+            shard_bytes=shard_bytes,
+            append=append,
+        )
+    finally:
+        bar.close()
+    return stored
