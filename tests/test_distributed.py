@@ -1,0 +1,202 @@
+"""Rounds of local steps: what they depend on, what they reach, and what a lost worker or driver costs."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+
+import perturbmap as pm
+from perturbmap.datasets import load_ocr
+from tests.stored import Mortal, cutter, graphs, make_store
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three workers, each a process of its own."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"n_workers": 3, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+        with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+            client.run(sys.path.insert, 0, str(ROOT))
+            yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> pm.Store:
+    return make_store(tmp_path_factory.mktemp("stores") / "s", n=80, shards=6)
+
+
+@pytest.mark.filterwarnings("ignore")  # what Dask and its dependencies warn of is their own
+@pytest.mark.slow
+def test_a_cluster_gives_the_bits_of_one_process(cluster: Any, store: pm.Store) -> None:
+    """Weights, predictions and marginals: list in memory, store, two processes, three workers of Dask."""
+    alone = cutter(n_jobs=1).fit(store, store.y)
+    expected = alone.predict_marginals(list(store)), alone.predict(list(store))
+    two = cutter(n_jobs=2).fit(store, store.y)
+    with joblib.parallel_config(backend="dask"):
+        remote = cutter(n_jobs=-1).fit(store, store.y)
+        found = remote.predict_marginals(store), remote.predict(store)
+    np.testing.assert_array_equal(alone.coef_, two.coef_)
+    np.testing.assert_array_equal(alone.coef_, remote.coef_)
+    for one, other in [*zip(expected, found, strict=True), (expected[0], two.predict_marginals(store))]:
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
+    """Its part of a round is run again by the others: the fit ends with the same weights."""
+    settings = {"solver": pm.DoubleSGD(n_passes=30, batch_size=8)}
+    expected = cutter(n_jobs=1, **settings).fit(store, store.y).coef_
+    workers = cluster.run(os.getpid)
+    killed: list[int] = []
+    rounds: list[int] = []
+
+    def kill_one(info: dict[str, Any]) -> None:
+        rounds.append(info["iteration"])
+        if info["iteration"] == 20:
+            killed.append(next(iter(workers.values())))
+            # A moment later, so that it dies at work.
+            threading.Timer(0.01, os.kill, (killed[0], signal.SIGKILL)).start()
+
+    with joblib.parallel_config(backend="dask"):
+        found = cutter(n_jobs=-1, **settings).fit(store, store.y, callback=kill_one).coef_
+    assert rounds[-1] == 120
+    assert not Path(f"/proc/{killed[0]}").exists() or killed[0] not in cluster.run(os.getpid).values()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_replaced(store: pm.Store, tmp_path: Path) -> None:
+    """Without a cluster too: the round in which it died is run again."""
+    expected = cutter(n_jobs=1).fit(store, store.y).coef_
+    mortal = cutter(n_jobs=2).set_params(model=Mortal(str(tmp_path / "died"), os.getpid()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # joblib says that a worker stopped
+        found = mortal.fit(store, store.y).coef_
+    assert (tmp_path / "died").exists()
+    np.testing.assert_array_equal(found, expected)
+
+
+DRIVER = """
+import sys
+import perturbmap as pm
+from tests.stored import cutter
+store = pm.Store(sys.argv[1])
+solver = pm.DoubleSGD(n_passes=40, batch_size=8)
+def say(info):
+    print(info["iteration"], flush=True)
+estimator = cutter(n_jobs=1, solver=solver).fit(store, store.y, checkpoint=sys.argv[2], callback=say)
+estimator.save(sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver_resumes_from_its_last_round(tmp_path: Path, store: pm.Store) -> None:
+    """And ends with the weights of one that was not killed."""
+    paths = [str(store.path), str(tmp_path / "fit.pm"), str(tmp_path / "model.pm")]
+    command = [sys.executable, "-c", DRIVER, *paths]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    while int(process.stdout.readline()) < 50:
+        pass
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert int(again.stdout.split()[0]) >= 50  # it went on, and did not begin again
+    expected = cutter(n_jobs=1, solver=pm.DoubleSGD(n_passes=40, batch_size=8)).fit(store, store.y).coef_
+    np.testing.assert_array_equal(pm.StructuredPredictor.load(paths[2]).coef_, expected)
+
+
+def test_what_travels_is_a_path_and_weights(store: pm.Store) -> None:
+    """No features, and no labels where they are the store's own."""
+    import pickle
+
+    from perturbmap.solvers import LocalSGD
+
+    estimator = cutter()
+    whole = estimator._start(store, store.y)[0]
+    shipped = [len(pickle.dumps(task)) for task in LocalSGD(pm.DoubleSGD())._tasks(whole)]
+    assert max(shipped) < 2000
+    listed = estimator._start(store, [list(part) for part in store.y])[0]
+    labels = [len(pickle.dumps(task)) for task in LocalSGD(pm.DoubleSGD())._tasks(listed)]
+    sites = store.dataset.n_sites / len(store.shards)
+    assert max(labels) < 2000 + 40 * 2 * sites
+
+
+def test_labels_that_travel_give_the_same_weights(store: pm.Store) -> None:
+    """As those that workers read from the store."""
+    one = cutter(n_jobs=1).fit(store, store.y)
+    other = cutter(n_jobs=1).fit(store, [list(part) for part in store.y])
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+def test_weak_labels_are_learned_from_in_rounds_too(store: pm.Store) -> None:
+    """Algorithm 3: the same weights whether one process works or two."""
+    partly: list[Any] = [None if n % 3 == 0 else part for n, part in enumerate(store.y)]
+    fits = [cutter(n_jobs=n_jobs).fit(store, partly) for n_jobs in (1, 2)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert fits[0].score(store, store.y) > 0.75
+
+
+def test_a_store_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    """Although workers keep what they have read from round to round."""
+    import shutil
+
+    fits = []
+    for seed in (0, 1):
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        fresh = make_store(tmp_path / "s", n=30, shards=2, seed=seed)
+        fits.append(cutter(n_jobs=1).fit(fresh, fresh.y).coef_)
+        shutil.copytree(tmp_path / "s", tmp_path / str(seed))
+    other = pm.Store(tmp_path / "1")
+    np.testing.assert_array_equal(fits[1], cutter(n_jobs=1).fit(other, other.y).coef_)
+    assert not np.array_equal(fits[0], fits[1])
+
+
+def test_rounds_need_a_store() -> None:
+    """And say so."""
+    X, y = graphs(5)
+    with pytest.raises(ValueError, match="LocalSGD works on the shards of a Store"):
+        cutter(solver=pm.LocalSGD()).fit(X, y)
+    with pytest.raises(TypeError, match="sgd must be DoubleSGD"):
+        cutter(solver=pm.LocalSGD(pm.BCFW())).fit(X, y)
+    with pytest.raises(ValueError, match="rounds_per_pass must be"):
+        cutter(solver=pm.LocalSGD(rounds_per_pass=0)).fit(X, y)
+
+
+@pytest.mark.slow
+def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
+    """On handwriting, with as many passes: the difference is within four standard errors."""
+    X, y, folds = load_ocr()
+    X = [x / np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True)) for x in X]
+    train = np.random.default_rng(0).permutation(np.flatnonzero(folds == 0))
+    test = np.flatnonzero(folds == 1)
+    classes = sorted({letter for word in y for letter in word.tolist()})
+    total = sum(X[i].size * 4 for i in train)
+    folder = tmp_path / "words"
+    pm.write_store(folder, (X[i] for i in train), (y[i] for i in train), classes=classes, shard_bytes=total // 4 - 1)
+    words = pm.Store(folder)
+    assert len(words.shards) in (4, 5)
+    wrong = []
+    for n_jobs in (None, 1):
+        solver = pm.DoubleSGD(n_passes=40, first_step=1)
+        reader = pm.StructuredPredictor(l2=1e-4, solver=solver, random_state=0, n_jobs=n_jobs).fit(words, words.y)
+        read = reader.predict([X[i] for i in test])
+        wrong.append(np.concatenate([a != b for a, b in zip(read, (y[i] for i in test), strict=True)]))
+    differ = np.count_nonzero(wrong[0] != wrong[1])
+    assert wrong[0].mean() < 0.21
+    assert abs(int(wrong[1].sum()) - int(wrong[0].sum())) < 4 * np.sqrt(differ)
