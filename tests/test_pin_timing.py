@@ -14,6 +14,7 @@ from perturbmap.experiments.pin_timing import time_pins
 from perturbmap.objectives import MarginalLogLikelihood, Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.solvers import DoubleSGD, Problem
+from perturbmap.solvers.double_sgd import Passes
 from perturbmap.structures import Structure
 from perturbmap.task_losses import BalancedHamming
 
@@ -85,7 +86,7 @@ def test_pins_are_those_of_the_step(problem: Problem, monkeypatch: pytest.Monkey
     monkeypatch.setattr(MarginalLogLikelihood, "value_and_grad", spy)
     state = SOLVER.start(problem)
     for h in range(1, 8):
-        pins = pin_ways.Pins.of_step(problem, SOLVER, state.w, h)
+        pins = pin_ways.Pins.of_step(problem, Passes(problem), state.w, h)
         state = SOLVER.run(problem, state, n_iter=h)
         np.testing.assert_array_equal(pins.f.unary, seen[-1][0])
         np.testing.assert_array_equal(pins.label_weights, seen[-1][1])

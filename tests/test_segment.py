@@ -42,6 +42,7 @@ from perturbmap.images.rehearsal import seconds_to_fit
 from perturbmap.images.results import TINT, overlay
 from perturbmap.images.superpixels import stretch
 from perturbmap.segment_runs import duration
+from perturbmap.solvers.double_sgd import Passes
 
 FIT = ["--superpixels", "50", "--jobs", "1"]
 
@@ -485,7 +486,7 @@ def test_a_segmenter_is_kept_in_one_file(photos: tuple[list[Path], dict[Path, Pa
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DoubleSGD, "_indices", interrupt)
+        patch.setattr(Passes, "indices", interrupt)
         with pytest.raises(KeyboardInterrupt):
             segmenter.fit(images[:6], {path: masks[path] for path in images[:6]}, progress=False)
     assert segmenter.features.fingerprint() == before

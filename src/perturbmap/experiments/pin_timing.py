@@ -26,6 +26,7 @@ from perturbmap.experiments.pin_ways import Pins, Timing, Way, all_ways
 from perturbmap.experiments.progress import Progress
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, State
+from perturbmap.solvers.double_sgd import Passes
 
 #: Seconds for 100, 1,000, ..., 1,000,000 iterations on HorseSeg "small".
 PAPER: dict[str, list[float]] = {
@@ -56,7 +57,7 @@ def time_pins(
         )
     progress = Progress() if progress is None else progress
     problem = replace(problem, structure=problem.structure.with_threads(1))
-    ways = all_ways()
+    ways, passes = all_ways(), Passes(problem)
     columns = [*(10**k for k in range(2, 10) if 10**k < n_iter), n_iter]
     iterations = _sampled(columns, n_samples)
     due = set(iterations.tolist())
@@ -66,7 +67,7 @@ def time_pins(
     def look(state: State) -> bool:
         h = state.iteration + 1
         if h in due:
-            before, now = (partial(Pins.of_step, problem, solver, state.w, max(1, step)) for step in (h - 1, h))
+            before, now = (partial(Pins.of_step, problem, passes, state.w, max(1, step)) for step in (h - 1, h))
             timings.append(_time_all(ways, len(timings), before, now))
             sizes.append(_count(now()))
             progress.advance(h / n_iter)

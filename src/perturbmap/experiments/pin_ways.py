@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from perturbmap.perturbation import gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Mask, Potentials
-from perturbmap.solvers import DoubleSGD, Problem
+from perturbmap.solvers import Problem
+from perturbmap.solvers.double_sgd import Passes
 from perturbmap.structures.base import Structure
 
 T = TypeVar("T")
@@ -44,9 +45,9 @@ class Pins:
     label_weights: Floats
 
     @classmethod
-    def of_step(cls, problem: Problem, solver: DoubleSGD, w: Floats, h: int) -> Pins:
+    def of_step(cls, problem: Problem, passes: Passes, w: Floats, h: int) -> Pins:
         """Those of step h at the weights w: the example and the noise that the solver will draw."""
-        data, targets = problem.batch(solver._indices(problem, h, 1))
+        data, targets = problem.batch(passes.indices(h, 1))
         f = problem.model.potentials(w, data, problem.n_labels)
         noise = gumbel_noise(f, problem.seed, first_draw=h, n_threads=1)[0]
         return cls(problem.structure, perturb(f, noise), targets.labels, targets.label_weights)
