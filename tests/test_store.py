@@ -395,3 +395,35 @@ def test_signals_reach_a_fit_from_a_store(tmp_path: Path) -> None:
     with pytest.warns(pm.FitInterruptedWarning):
         estimator = cutter(n_jobs=1).fit(store, store.y, callback=interrupt)
     assert len(estimator.predict(store)) == 20
+
+
+def test_labels_of_other_examples_are_not_taken_for_those_of_the_store(tmp_path: Path) -> None:
+    """Labels of other shards, in another order of classes, among more classes, or of another store."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(6, 3)) for _ in range(40)]
+    y = [rng.integers(2, size=6) for _ in X]
+    pm.write_store(tmp_path / "s", X, y, classes=[0, 1], shard_bytes=6 * 3 * 4 * 10)
+    first, second = pm.Store(tmp_path / "s", shards=[0, 1]), pm.Store(tmp_path / "s", shards=[2, 3])
+
+    def weights(y: Any, **parameters: Any) -> np.ndarray:
+        settings = {"solver": pm.DoubleSGD(n_passes=2), "random_state": 0, "n_jobs": 1, **parameters}
+        return pm.StructuredPredictor(**settings).fit(first, y).coef_
+
+    np.testing.assert_array_equal(weights(second.y), weights(list(second.y)))
+    for classes in ([1, 0], [0, 1, 2]):
+        np.testing.assert_array_equal(weights(first.y, classes=classes), weights(list(first.y), classes=classes))
+    lengths = [5, 7] * 10
+    others = [rng.normal(size=(n, 3)) for n in lengths]
+    pm.write_store(tmp_path / "other", others, [rng.integers(2, size=n) for n in lengths], classes=[0, 1])
+    with pytest.raises(ValueError, match=r"y\[0\] must have one label a site, 6, but has 5"):
+        weights(pm.Store(tmp_path / "other").y)
+
+
+def test_a_store_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was opened by a relative path, too: workers need not be where the driver is."""
+    make_store(tmp_path / "s", n=20)
+    monkeypatch.chdir(tmp_path)
+    store = pm.Store("s")
+    assert store.path == tmp_path / "s"
+    monkeypatch.chdir("/")
+    assert len(cutter(n_jobs=1).fit(store, store.y).predict(store)) == 20

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.examples import Dataset
+from perturbmap.examples import Dataset, StoreRef
 from perturbmap.potentials import Floats, Labels
 from perturbmap.site_arrays import one_hot
 
@@ -92,11 +91,11 @@ class EncodedLabels(Sequence[Any]):
 
     numbers : (n_sites,)
     offsets : where each example's sites begin
-    store : the folder that they come from, if they do
+    store : the folder and the shards that they come from, if they do
     """
 
     def __init__(
-        self, numbers: Labels, offsets: NDArray[np.int64], classes: Sequence[Hashable], store: Path | None = None
+        self, numbers: Labels, offsets: NDArray[np.int64], classes: Sequence[Hashable], store: StoreRef | None = None
     ) -> None:
         self.numbers, self.offsets, self.classes, self.store = numbers, offsets, list(classes), store
 
@@ -131,7 +130,8 @@ class Annotations:
         """Checks y against the examples; raises ValueError naming the first entry that does not fit."""
         check_length(y, data, name)
         number = {c: k for k, c in enumerate(classes)}
-        if isinstance(y, EncodedLabels) and y.classes == list(classes):
+        fits = isinstance(y, EncodedLabels) and np.array_equal(y.offsets, data.site_offsets)
+        if isinstance(y, EncodedLabels) and fits and y.classes == list(classes):
             return cls._of(y.numbers, one_hot(y.numbers, len(classes)), data)
         labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
         q = np.zeros((data.n_sites, len(classes)))

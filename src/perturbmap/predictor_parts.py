@@ -91,7 +91,8 @@ class PredictorParts(BaseEstimator):
         stored = (
             isinstance(y, EncodedLabels)
             and data.store is not None
-            and y.store == data.store.path
+            and y.store == data.store
+            and y.classes == classes
             and bool(annotations.is_complete.all())
         )
         parts = (self._model, self._structure, self._objective)

@@ -30,7 +30,7 @@ class Store(StoredExamples):
     """
 
     def __init__(self, path: str | os.PathLike[str], shards: Sequence[int] | None = None) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # workers may be in another folder
         self._about = read_json(self.path / STORE, "store")
         folders = find_shards(self.path)
         if not folders:
@@ -55,7 +55,7 @@ class Store(StoredExamples):
     def one_shard(cls, path: str | os.PathLike[str], number: int, first: int) -> Store:
         """A shard whose first example has the number ``first`` in the whole store: no other is looked at."""
         store = object.__new__(cls)
-        store.path, store.shards = Path(path), [number]
+        store.path, store.shards = Path(path).absolute(), [number]
         store._about = read_json(store.path / STORE, "store")
         store._set([Shard.open(store.path / shard_name(number))], [first])
         return store
@@ -101,7 +101,7 @@ class Store(StoredExamples):
         """The labels that were written with the examples, as y of ``fit``."""
         if self.classes is None:
             raise ValueError(f"{self.path} was written without labels: pass them to fit as a list.")
-        return EncodedLabels(self._joined("labels"), self.dataset.site_offsets, self.classes, self.path)
+        return EncodedLabels(self._joined("labels"), self.dataset.site_offsets, self.classes, self.dataset.store)
 
     def verify(self) -> None:
         """Reads every byte; raises ValueError that names the first damaged file."""

@@ -56,7 +56,7 @@ def write_store(
         classes = [c.item() if isinstance(c, np.generic) else c for c in classes]
         if not all(isinstance(c, (str, bool, int, float)) for c in classes):
             raise ValueError("classes must be numbers, texts or booleans to be kept in a store.")
-    folder = Path(path)
+    folder = Path(path).absolute()
     if append:
         about = read_json(folder / STORE, "store")
         if classes is not None and classes != about["classes"]:
