@@ -1,5 +1,6 @@
 """Stores: what is read is what was written, learning from one is learning, and damage is named."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -427,3 +428,43 @@ def test_a_store_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytes
     assert store.path == tmp_path / "s"
     monkeypatch.chdir("/")
     assert len(cutter(n_jobs=1).fit(store, store.y).predict(store)) == 20
+
+
+@pytest.mark.parametrize("file", [STORE, f"shard-000001/{MANIFEST}"])
+def test_a_changed_digit_of_a_manifest_is_found(tmp_path: Path, file: str) -> None:
+    """A wrong number of sites there would have edges point outside of the sites."""
+    make_store(tmp_path / "s")
+    text = (tmp_path / "s" / file).read_bytes()
+    digits = [n for n in range(len(text)) if text[n : n + 1].isdigit()]
+    for n in digits:
+        changed = bytearray(text)
+        changed[n] ^= 1
+        with contextlib.suppress(ValueError):
+            if json.loads(changed) == json.loads(text):  # the last digit of a float may change nothing
+                continue
+        (tmp_path / "s" / file).write_bytes(changed)
+        with pytest.raises(ValueError, match=r"json (is damaged|has format version)"):
+            pm.Store(tmp_path / "s")
+
+
+def test_a_store_without_a_shard_is_written_anew(tmp_path: Path) -> None:
+    """A first shard that was refused, or a writer that was killed in it, leaves nothing in the way."""
+    X, y = graphs(6)
+    with pytest.raises(ValueError, match="which is not among the classes"):
+        pm.write_store(tmp_path / "s", X, y, classes=[1, 2])
+    assert not (tmp_path / "s").exists()
+    make_store(tmp_path / "s", n=6, shards=1)
+    shutil.rmtree(tmp_path / "s" / "shard-000000")
+    with pytest.raises(ValueError, match="no finished shard.*Write it again"):
+        pm.Store(tmp_path / "s")
+    assert pm.write_store(tmp_path / "s", X, [["ab"[k] for k in part] for part in y], classes="ab") == 6
+    assert pm.Store(tmp_path / "s").classes == ["a", "b"]
+
+
+def test_classes_that_stand_for_no_label_are_refused(tmp_path: Path) -> None:
+    """-1 means that a label is not known: written as one, half of the labels would be lost without a word."""
+    X, y = graphs(6)
+    with pytest.raises(ValueError, match="classes must not hold -1"):
+        pm.write_store(tmp_path / "s", X, [2 * part - 1 for part in y], classes=[-1, 1])
+    with pytest.raises(ValueError, match="classes must not repeat"):
+        pm.write_store(tmp_path / "s", X, y, classes=[0, 1, 1])

@@ -35,8 +35,17 @@ def find_shards(folder: Path) -> list[Path]:
     return [folder / shard_name(n) for n in numbers]
 
 
+def json_text(contents: dict[str, Any]) -> bytes:
+    """A JSON file with its own checksum, which `read_json` looks at."""
+    return json.dumps({**contents, "crc32": _json_checksum(contents)}).encode()
+
+
+def _json_checksum(contents: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(contents).encode())
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """The contents of a JSON file of this format version."""
+    """The contents of a JSON file of this format version; ValueError where they are not those that were written."""
     try:
         contents = json.loads(path.read_bytes())
         version = contents["format_version"]
@@ -49,6 +58,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
             f"{path} has format version {version}, this perturbmap reads {FORMAT_VERSION}: install the version that "
             "wrote it."
         )
+    stated = contents.pop("crc32", None)
+    if stated != _json_checksum(contents):
+        raise ValueError(f"{path} is damaged: its checksum is not that of its contents.")
     return dict(contents)
 
 

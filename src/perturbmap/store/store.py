@@ -34,7 +34,9 @@ class Store(StoredExamples):
         self._about = read_json(self.path / STORE, "store")
         folders = find_shards(self.path)
         if not folders:
-            raise ValueError(f"{self.path} has no finished shard: write_store had not come to the end of the first.")
+            raise ValueError(
+                f"{self.path} has no finished shard: write_store had not come to the end of the first. Write it again."
+            )
         self.shards = list(range(len(folders))) if shards is None else [int(n) for n in shards]
         if not self.shards or not all(0 <= n < len(folders) for n in self.shards):
             raise ValueError(f"shards must be numbers from 0 to {len(folders) - 1}, but are {self.shards}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import json
 import os
 import shutil
 import socket
@@ -17,11 +16,20 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from perturbmap.annotations import Annotations
+from perturbmap.annotations import Annotations, find_classes
 from perturbmap.checks import check_count
 from perturbmap.examples import Dataset, Example, Rows
 from perturbmap.persistence import write_atomically
-from perturbmap.store.shards import FORMAT_VERSION, MANIFEST, STORE, checksum, find_shards, read_json, shard_name
+from perturbmap.store.shards import (
+    FORMAT_VERSION,
+    MANIFEST,
+    STORE,
+    checksum,
+    find_shards,
+    json_text,
+    read_json,
+    shard_name,
+)
 
 _PARTIAL = "partial-"
 #: Bytes of features in a shard, about. Two or three shards are in memory at a time, and long reads begin here.
@@ -53,7 +61,7 @@ def write_store(
         raise ValueError(f'dtype must be "float16", "float32" or "float64", but is {dtype!r}.')
     check_count("shard_bytes", shard_bytes)
     if classes is not None:
-        classes = [c.item() if isinstance(c, np.generic) else c for c in classes]
+        classes = find_classes([], classes)
         if not all(isinstance(c, (str, bool, int, float)) for c in classes):
             raise ValueError("classes must be numbers, texts or booleans to be kept in a store.")
     folder = Path(path).absolute()
@@ -62,22 +70,16 @@ def write_store(
         if classes is not None and classes != about["classes"]:
             raise ValueError(f"classes must be those of the store, {about['classes']}, but are {classes}.")
         classes, dtype = about["classes"], about["dtype"]
-    elif (folder / STORE).exists():
-        raise FileExistsError(f"{folder} is a store already: pass append=True to add to it, or name another folder.")
     else:
         about = None
+        _check_new(folder)
     if labels is not None and classes is None:
         raise ValueError("classes must name all values of labels: the first shard may not show them all.")
     n_written = 0
     for shard in _batches(examples, labels, np.dtype(dtype).itemsize, shard_bytes):
         data = Dataset.from_examples([x for x, _ in shard])
         columns = _columns(data)
-        if about is None:
-            about = {"format_version": FORMAT_VERSION, "dtype": dtype, "classes": classes, **columns}
-            text = json.dumps(about).encode()
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / STORE, functools.partial(_fill, text))
-        if columns != {key: about[key] for key in columns}:
+        if about is not None and columns != {key: about[key] for key in columns}:
             raise ValueError(
                 f"examples must have the numbers of features of the store, { {k: about[k] for k in columns} }, but "
                 f"examples {n_written} to {n_written + len(shard) - 1} have {columns}."
@@ -86,11 +88,22 @@ def write_store(
         known = Annotations.encode(y, data, [] if classes is None else classes, "labels")
         if not known.is_hard:
             raise ValueError("labels must be labels or None, not soft ones: those are passed to fit as a list.")
+        if about is None:  # nothing is there before a first shard is right
+            about = {"format_version": FORMAT_VERSION, "dtype": dtype, "classes": classes, **columns}
+            _check_new(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / STORE, functools.partial(_fill, json_text(about)))
         _write_shard(folder, data, known.labels, np.dtype(dtype))
         n_written += len(shard)
     if about is None:
         raise ValueError("examples must hold at least one example, but is empty.")
     return n_written
+
+
+def _check_new(folder: Path) -> None:
+    """A store whose writer was killed before its first shard holds nothing, and is written anew."""
+    if folder.is_dir() and find_shards(folder):
+        raise FileExistsError(f"{folder} is a store already: pass append=True to add to it, or name another folder.")
 
 
 def _batches(
@@ -177,7 +190,7 @@ def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: 
             "n_edges": len(data.edges),
             "files": files,
         }
-        write_atomically(partial / MANIFEST, functools.partial(_fill, json.dumps(about).encode()))
+        write_atomically(partial / MANIFEST, functools.partial(_fill, json_text(about)))
         _sync(partial)
         _rename(partial, folder)
     except BaseException:
