@@ -200,3 +200,16 @@ def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
     differ = np.count_nonzero(wrong[0] != wrong[1])
     assert wrong[0].mean() < 0.21
     assert abs(int(wrong[1].sum()) - int(wrong[0].sum())) < 4 * np.sqrt(differ)
+
+
+@pytest.mark.parametrize("n", [20, 60, 80])
+def test_rounds_make_as_many_passes_as_were_asked_for(tmp_path: Path, n: int) -> None:
+    """Within a batch a shard, however few the examples are; and as many steps as are asked for at least."""
+    few = make_store(tmp_path / "s", n=n)
+    problem = cutter()._start(few, few.y)[0]
+    for sgd, n_passes in [(pm.DoubleSGD(n_passes=10), 10), (pm.DoubleSGD(1, min_steps=100), 100 * 16 / n)]:
+        solver = pm.LocalSGD(sgd)
+        tasks, rounds = solver._tasks(problem), solver.n_iter(n)
+        seen = sum(int(rounds * task.steps_per_round) * task.size for task in tasks)
+        slack = sum(task.size for task in tasks) + n / solver.rounds_per_pass
+        assert abs(seen - n_passes * n) <= slack

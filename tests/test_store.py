@@ -468,3 +468,12 @@ def test_classes_that_stand_for_no_label_are_refused(tmp_path: Path) -> None:
         pm.write_store(tmp_path / "s", X, [2 * part - 1 for part in y], classes=[-1, 1])
     with pytest.raises(ValueError, match="classes must not repeat"):
         pm.write_store(tmp_path / "s", X, y, classes=[0, 1, 1])
+
+
+def test_edge_features_have_one_type_in_all_shards(tmp_path: Path) -> None:
+    """A worker sees one shard: in float32 where all together are float64, it would find other bits."""
+    X, y = graphs(6)
+    make_store(tmp_path / "s", n=6)
+    single = [pm.Example(x.features, x.edges, np.float32(x.edge_features), sizes=x.sizes) for x in X]
+    with pytest.raises(ValueError, match="edge features of its type"):
+        pm.write_store(tmp_path / "s", single, y, append=True)

@@ -63,7 +63,9 @@ class LocalSGD(Solver[State]):
 
     def n_iter(self, n_examples: int) -> int:
         """Rounds in all."""
-        return max(1, int(np.ceil(self._sgd.n_passes * self.rounds_per_pass)))
+        sgd = self._sgd
+        n_passes = max(sgd.n_passes, sgd.min_steps * min(sgd.batch_size, n_examples) / n_examples)
+        return max(1, int(np.ceil(n_passes * self.rounds_per_pass)))
 
     def is_due(self, state: State, n_examples: int) -> bool:
         """After every round."""
@@ -127,7 +129,7 @@ class LocalSGD(Solver[State]):
                     seed=problem.seed,
                     offset=offset,
                     size=size,
-                    n_steps=max(1, round(len(indices) / (size * self.rounds_per_pass))),
+                    steps_per_round=len(indices) / (size * self.rounds_per_pass),
                 )
             )
         return tasks
@@ -151,7 +153,7 @@ class _Task:
     seed: int
     offset: float
     size: int
-    n_steps: int
+    steps_per_round: float
 
     def problem(self) -> Problem:
         """With the examples of the shard."""
@@ -193,17 +195,21 @@ def _run_round(tasks: list[_Task], w: Floats, number: int, n_jobs: int | None) -
 
 def _take_steps(task: _Task, w: Floats, number: int) -> tuple[Floats, Floats]:
     """The weights after this shard's steps of a round, and the mean over these steps."""
+    # A fraction of a step is carried over to the next round: so many rounds are so many passes.
+    first, last = int(number * task.steps_per_round), int((number + 1) * task.steps_per_round)
+    if first == last:
+        return w, w
     problem = task.problem()
     passes, l2 = Passes(problem), problem.l2
     total = np.zeros_like(w)
     with one_blas_thread():
-        for h in range(number * task.n_steps + 1, (number + 1) * task.n_steps + 1):
+        for h in range(first + 1, last + 1):
             _, gradient = problem.value_and_grad(w, passes.indices(h, task.size), h)
             w = w + (gradient - l2 * w) / (l2 * (h + task.offset))
             w = problem.model.project(w, problem.data, problem.n_labels)
             total += w
     problem.data.release()
-    return w, total / task.n_steps
+    return w, total / (last - first)
 
 
 def _mean(sizes: Floats, parts: list[Floats]) -> Floats:

@@ -81,8 +81,8 @@ def write_store(
         columns = _columns(data)
         if about is not None and columns != {key: about[key] for key in columns}:
             raise ValueError(
-                f"examples must have the numbers of features of the store, { {k: about[k] for k in columns} }, but "
-                f"examples {n_written} to {n_written + len(shard) - 1} have {columns}."
+                "examples must have the numbers of features of the store, and edge features of its type, "
+                f"{ {k: about[k] for k in columns} }, but examples {n_written} to {n_written + len(shard) - 1} have {columns}."
             )
         y: list[Any] = [entry for _, entry in shard]
         known = Annotations.encode(y, data, [] if classes is None else classes, "labels")
@@ -133,10 +133,12 @@ def _batches(
         yield batch
 
 
-def _columns(data: Dataset) -> dict[str, int | None]:
+def _columns(data: Dataset) -> dict[str, int | str | None]:
+    """What all shards of a store have in common: a worker that sees one of them computes as one that sees all."""
     return {
         "n_features": data.n_features,
         "n_edge_features": None if data.edge_features is None else data.edge_features.n_columns,
+        "edge_dtype": None if data.edge_features is None else str(data.edge_features.matrix.dtype),
         "n_label_features": None if data.label_features is None else int(data.label_features[0].shape[1]),
     }
 
