@@ -213,3 +213,34 @@ def test_rounds_make_as_many_passes_as_were_asked_for(tmp_path: Path, n: int) ->
         seen = sum(int(rounds * task.steps_per_round) * task.size for task in tasks)
         slack = sum(task.size for task in tasks) + n / solver.rounds_per_pass
         assert abs(seen - n_passes * n) <= slack
+
+
+def test_a_fit_resumes_with_another_number_of_jobs(tmp_path: Path, store: pm.Store) -> None:
+    """On another machine, say; but not without rounds, which is another fit."""
+    whole = cutter(n_jobs=1).fit(store, store.y, checkpoint=tmp_path / "fit.pm")
+    np.testing.assert_array_equal(
+        cutter(n_jobs=2).fit(store, store.y, checkpoint=tmp_path / "fit.pm").coef_, whole.coef_
+    )
+    with pytest.raises(ValueError, match="other data or parameters"):
+        cutter().fit(store, store.y, checkpoint=tmp_path / "fit.pm")
+
+
+def test_blas_has_one_thread_until_the_last_has_left() -> None:
+    """Threads that overlap: the first to leave does not give the others more, nor does the last leave one behind."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from perturbmap.blas import one_blas_thread
+
+    def counts() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        if counts() != {2}:
+            pytest.skip("this BLAS has one thread")
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert counts() == {1}
+        second.__exit__(None, None, None)
+        assert counts() == {2}

@@ -42,7 +42,9 @@ class Rows:
         return np.asarray(self.starts[1:] != self.stops[:-1])
 
     def by_example(self) -> Rows:
-        """The same, each example multiplied by itself."""
+        """The same, each example multiplied by itself; rows of a sparse matrix are multiplied one by one anyway."""
+        if sp.issparse(self.matrix):
+            return self
         return type(self)(self.matrix, self.starts, self.stops, by_example=True)
 
     @property

@@ -203,6 +203,8 @@ class Run:
 
     def _digest(self, estimator: BaseEstimator, annotations: Annotations) -> str:
         parameters = {k: _describe(v) for k, v in estimator.get_params(deep=True).items()}
+        # How many work at once changes nothing; whether there are rounds does.
+        parameters["n_jobs"] = parameters.get("n_jobs") is not None
         text = json.dumps({**parameters, "patience": self.patience}, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=16)
         for data, notes in [(self.problem.data, annotations), *([] if self.held_out is None else [self.held_out])]:
