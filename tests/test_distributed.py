@@ -244,3 +244,32 @@ def test_blas_has_one_thread_until_the_last_has_left() -> None:
         assert counts() == {1}
         second.__exit__(None, None, None)
         assert counts() == {2}
+
+
+WEAK = """
+import sys
+import numpy as np
+import perturbmap as pm
+store = pm.Store(sys.argv[1])
+partly = [None if n == 1 else part for n, part in enumerate(store.y)]
+solver = pm.DoubleSGD(n_passes=2, batch_size=3)
+settings = {"l2": 0.1, "solver": solver, "n_perturbations": 2, "random_state": 0, "calibration": 2}
+weights = pm.StructuredPredictor(n_jobs=1, classes=range(8), **settings).fit(store, partly).coef_
+print(weights.tobytes().hex())
+"""
+
+
+def test_rounds_do_not_depend_on_the_threads_of_blas(tmp_path: Path) -> None:
+    """With guessed labels and calibration too, which the driver computes."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(500, 2000)).astype(np.float32) for _ in range(6)]
+    y = [rng.integers(8, size=500) for _ in X]
+    pm.write_store(tmp_path / "s", X, y, classes=range(8), shard_bytes=X[0].nbytes * 3)
+    command = [sys.executable, "-c", WEAK, str(tmp_path / "s")]
+    found = [
+        subprocess.run(
+            command, capture_output=True, check=True, cwd=ROOT, env={**os.environ, "OPENBLAS_NUM_THREADS": n}
+        ).stdout
+        for n in ("1", "2")
+    ]
+    assert found[0] == found[1]

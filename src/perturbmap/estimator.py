@@ -185,7 +185,7 @@ class StructuredPredictor(PredictorParts):
             labelled = np.arange(len(everything.data))
         if run.phase == 1:
             if self.calibration is not None and run.iteration == 0:
-                run.calibration = self._calibrate(everything, labelled)
+                run.calibration = self._calibrate(everything, labelled, run.solver)
             run.problem = everything if len(labelled) == len(everything.data) else everything.part(labelled)
             run.go()
             if len(labelled) == len(everything.data) and annotations.is_complete.all():

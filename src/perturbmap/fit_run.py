@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 
 from perturbmap import persistence
 from perturbmap.annotations import Annotations
+from perturbmap.blas import one_blas_thread
 from perturbmap.calibration import Calibration
 from perturbmap.checks import check_number
 from perturbmap.examples import Dataset
@@ -143,9 +144,10 @@ class Run:
         assert self.held_out is not None
         data, annotations = self.held_out
         problem = self.problem
-        labels = [
-            problem.structure.argmax(problem.model.potentials(w, part, problem.n_labels)) for part in data.parts()
-        ]
+        with one_blas_thread():
+            labels = [
+                problem.structure.argmax(problem.model.potentials(w, part, problem.n_labels)) for part in data.parts()
+            ]
         predicted = np.concatenate(labels)
         losses = self.task_loss.value(annotations.labels, predicted, data.sizes, data.site_offsets, problem.n_labels)
         return float(losses.mean())

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold
 
 from perturbmap.annotations import NO_LABELS, Annotations, EncodedLabels, check_length, find_classes
+from perturbmap.blas import one_blas_thread
 from perturbmap.calibration import Calibration
 from perturbmap.checks import check_count, check_number
 from perturbmap.decoding import Decoding
@@ -136,7 +137,7 @@ class PredictorParts(BaseEstimator):
             if not isinstance(part, kind):
                 raise TypeError(f"{name} must be of type {kind.__name__}, such as {example}, but is {part!r}.")
 
-    def _calibrate(self, problem: Problem, labelled: np.ndarray) -> Calibration:
+    def _calibrate(self, problem: Problem, labelled: np.ndarray, solver: Solver[Any]) -> Calibration:
         """Pinned log-odds of held-out examples, by cross-validation on the labelled part."""
         assert self.calibration is not None
         if not isinstance(self.calibration, (int, np.integer)) or not 2 <= self.calibration <= len(labelled):
@@ -147,8 +148,9 @@ class PredictorParts(BaseEstimator):
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
             part, held = problem.part(labelled[train]), problem.part(labelled[test])
-            w = self._solver.run(part, self._solver.start(part)).average
-            f = self._model.potentials(w, held.data, problem.n_labels)
+            w = solver.run(part, solver.start(part)).average
+            with one_blas_thread():
+                f = self._model.potentials(w, held.data, problem.n_labels)
             q.append(self._estimated_marginals(f, None, problem.seed))
             c.append(held.targets.label_weights)
         return Calibration.fit(np.concatenate(q), np.concatenate(c))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perturbmap.annotations import Annotations
+from perturbmap.blas import one_blas_thread
 from perturbmap.calibration import Calibration
 from perturbmap.inference import marginals
 from perturbmap.objectives.base import Targets
@@ -27,7 +28,8 @@ def complete(
 
     Soft: marginals conditional on what is known; hard: the best labelling under it.
     """
-    f = problem.model.potentials(w, problem.data, problem.n_labels)
+    with one_blas_thread():
+        f = problem.model.potentials(w, problem.data, problem.n_labels)
     given = annotations.labels
     if hard:
         guess = one_hot(problem.structure.argmax(f, given), problem.n_labels)
