@@ -1,6 +1,7 @@
 """Stores: what is read is what was written, learning from one is learning, and damage is named."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -477,3 +478,95 @@ def test_edge_features_have_one_type_in_all_shards(tmp_path: Path) -> None:
     single = [pm.Example(x.features, x.edges, np.float32(x.edge_features), sizes=x.sizes) for x in X]
     with pytest.raises(ValueError, match="edge features of its type"):
         pm.write_store(tmp_path / "s", single, y, append=True)
+
+
+KILLED = """
+import os, signal, sys
+import perturbmap as pm
+from tests.stored import graphs
+
+def deadly(call, is_rename):
+    def wrapped(*args, **keywords):
+        global n_calls
+        n_calls += 1
+        if n_calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = call(*args, **keywords)
+        if is_rename:
+            with open(f"{folder}.finished", "a") as file:
+                file.write("x")
+        return answer
+    return wrapped
+
+X, y = graphs(12, seed=2)
+number, is_done = 0, False
+while not is_done:
+    number, n_calls = number + 1, 0
+    folder = f"{sys.argv[1]}/{number}"
+    process = os.fork()
+    if process == 0:
+        for name in ("mkdir", "open", "fsync", "chmod", "replace", "rename"):
+            setattr(os, name, deadly(getattr(os, name), name == "rename"))
+        pm.write_store(folder, X, y, classes=[0, 1], shard_bytes=1500)
+        os._exit(0)
+    is_done = os.WIFEXITED(os.waitpid(process, 0)[1])
+print(number - 1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_writer_killed_before_any_call_of_the_system_leaves_every_finished_shard(tmp_path: Path) -> None:
+    """Before each of them once; what was renamed is there, and the store can be written or added to."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    n_moments = int(run.stdout)
+    X, y = graphs(12, seed=2)
+    found = []
+    for number in range(1, n_moments + 1):
+        folder, finished = tmp_path / str(number), tmp_path / f"{number}.finished"
+        n_shards = len(finished.read_text()) if finished.exists() else 0
+        found.append(n_shards)
+        if n_shards:
+            store = pm.Store(folder)
+            store.verify()
+            assert len(store.shards) == n_shards
+            for x, read, labels in zip(X, store, y, strict=False):
+                np.testing.assert_array_equal(x.features, read.features)
+            assert all(np.array_equal(a, b) for a, b in zip(store.y, y, strict=False))
+        pm.write_store(folder, X[:3], y[:3], classes=[0, 1], append=n_shards > 0)
+        assert len(pm.Store(folder).shards) == n_shards + 1
+        assert not list(folder.glob("partial-*"))
+    assert found == sorted(found)
+    assert set(found) == set(range(max(found) + 1))
+    assert max(found) >= 3
+
+
+def test_no_room_at_any_moment_leaves_every_finished_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that says so when data are to be on it: each time another call fails; no small disk is needed."""
+    X, y = graphs(12, seed=2)
+    sync, failures, n_calls = os.fsync, 0, 0
+
+    def full(handle: int) -> None:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == failures:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    while True:
+        failures, n_calls = failures + 1, 0
+        folder = tmp_path / str(failures)
+        try:
+            pm.write_store(folder, X, y, classes=[0, 1], shard_bytes=1500)
+            break
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        n_shards = len(list(folder.glob("shard-*")))
+        assert not list(folder.glob("partial-*"))
+        assert not list(folder.glob(".*"))
+        pm.write_store(folder, X[:3], y[:3], classes=[0, 1], append=n_shards > 0)
+        store = pm.Store(folder)
+        store.verify()
+        assert len(store.shards) == n_shards + 1
+    assert failures > 20
