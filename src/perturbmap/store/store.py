@@ -35,7 +35,7 @@ class Store(StoredExamples):
         folders = find_shards(self.path)
         if not folders:
             raise ValueError(
-                f"{self.path} has no finished shard: write_store had not come to the end of the first. Write it again."
+                f"{self.path} has no finished shard: write_store did not come to the end of one. Write it again."
             )
         self.shards = list(range(len(folders))) if shards is None else [int(n) for n in shards]
         if not self.shards or not all(0 <= n < len(folders) for n in self.shards):

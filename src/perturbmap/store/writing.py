@@ -82,7 +82,8 @@ def write_store(
         if about is not None and columns != {key: about[key] for key in columns}:
             raise ValueError(
                 "examples must have the numbers of features of the store, and edge features of its type, "
-                f"{ {k: about[k] for k in columns} }, but examples {n_written} to {n_written + len(shard) - 1} have {columns}."
+                f"{ {k: about[k] for k in columns} }, but examples {n_written} to {n_written + len(shard) - 1} have "
+                f"{columns}."
             )
         y: list[Any] = [entry for _, entry in shard]
         known = Annotations.encode(y, data, [] if classes is None else classes, "labels")
