@@ -1,5 +1,8 @@
 """The same seed gives the same bits, whatever the threads and the batches; and memory stays bounded."""
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
 
@@ -112,3 +115,35 @@ def test_many_perturbations_of_a_large_graph_run_in_bounded_memory() -> None:
     peak(1)
     # 32 groups of sums for the standard errors, 10 MB, are there from 32 perturbations on.
     assert peak(100) < peak(20) + 15e6
+
+
+FIT = """
+import warnings
+import numpy as np
+import perturbmap as pm
+rng = np.random.default_rng(0)
+X = [pm.Example(rng.normal(size=(60, 1500)), pm.grid_edges(6, 10)) for _ in range(12)]
+y = [(x.features[:, 0] > 0).astype(int) for x in X]
+y[0] = None
+warnings.simplefilter("ignore")
+for objective, solver in [(None, pm.DoubleSGD(n_passes=3)), (pm.StructuredHinge(), pm.BCFW(n_passes=2))]:
+    parts = (pm.GraphModel(), pm.BinaryGraph(), objective)
+    estimator = pm.StructuredPredictor(*parts, solver=solver, l2=0.1, random_state=0).fit(X, y)
+    print(estimator.coef_.tobytes().hex(), np.concatenate(estimator.predict_marginals(X)).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_does_not_depend_on_the_threads_of_blas() -> None:
+    """Nor do marginals: BLAS would sum in another order."""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", FIT],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": str(n), "MKL_NUM_THREADS": str(n)},
+        )
+        for n in (1, 2)
+    ]
+    assert len(runs[0].stdout) > 10_000
+    assert runs[0].stdout == runs[1].stdout

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from perturbmap import persistence
 from perturbmap.annotations import Annotations, find_classes
 from perturbmap.answers import answer_parts, answer_shards
+from perturbmap.blas import one_blas_thread
 from perturbmap.calibration import Calibration
 from perturbmap.checks import check_count
 from perturbmap.decoding import Decoding
@@ -233,7 +234,8 @@ class StructuredPredictor(PredictorParts):
         solver: DoubleSGD = clone(self._solver).set_params(n_passes=1, min_steps=0)
         state = solver.start(problem) if fresh else self._state
         n_steps = solver.n_iter(len(problem.data))
-        state = solver.run(problem, state, n_iter=state.iteration + n_steps)
+        with one_blas_thread():
+            state = solver.run(problem, state, n_iter=state.iteration + n_steps)
         mass = known_mass(problem, annotations)
         if not fresh:
             mass = mass + self.label_mass_

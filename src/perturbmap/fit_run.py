@@ -113,7 +113,8 @@ class Run:
                 self._write_checkpoint()
             return stop
 
-        self.state = self.solver.run(self.problem, self.state, on_step)
+        with one_blas_thread():
+            self.state = self.solver.run(self.problem, self.state, on_step)
         if watched and not self._stopped and self._last_report != (self.phase, self.state.iteration):
             self._report(self.state, n_iter)
         if self._path is not None:

@@ -148,8 +148,8 @@ class PredictorParts(BaseEstimator):
         q, c = [], []
         for train, test in KFold(self.calibration, shuffle=True, random_state=problem.seed % 2**32).split(labelled):
             part, held = problem.part(labelled[train]), problem.part(labelled[test])
-            w = solver.run(part, solver.start(part)).average
             with one_blas_thread():
+                w = solver.run(part, solver.start(part)).average
                 f = self._model.potentials(w, held.data, problem.n_labels)
             q.append(self._estimated_marginals(f, None, problem.seed))
             c.append(held.targets.label_weights)

@@ -23,7 +23,7 @@ def store_images(
     cache: FeatureCache,
     labels: Callable[[Path, DescribedImage], Any] | None = None,
     *,
-    dtype: str = "float32",
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     append: bool = False,
     n_jobs: int = 1,

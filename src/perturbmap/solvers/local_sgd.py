@@ -34,7 +34,8 @@ class LocalSGD(Solver[State]):
 
     ``w <- sum_s n_s / n w_s``, where ``w_s`` comes from w by steps of `DoubleSGD` on the ``n_s`` examples of shard s.
     A batch is shared out: a step of shard s looks at ``batch_size * n_s / n`` examples, one at least. So a pass has
-    as many steps, of the same lengths, as without shards. Over rounds, the mean of all local iterates is averaged.
+    as many steps, of the same lengths, as without shards, unless there are more shards than examples in a batch. Over
+    rounds, the mean of all local iterates is averaged.
 
     sgd : how steps are taken, and how many passes in all; `DoubleSGD` by default
     rounds_per_pass : how often weights are averaged while every shard is passed through once

@@ -42,7 +42,7 @@ def write_store(
     labels: Iterable[Any] | None = None,
     *,
     classes: Sequence[Hashable] | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     append: bool = False,
 ) -> int:
@@ -52,12 +52,12 @@ def write_store(
     so that memory holds one shard at most. Labels are as in y, but for soft ones, and ``classes`` names all their
     values. Where an example is bad, or the disk is full, the shards before it are there when the error comes.
 
-    dtype : of features on disk, "float16", "float32" or "float64"
+    dtype : of features on disk, "float16", "float32" (the default) or "float64"
     shard_bytes : of features in a shard, about. Training shuffles shards, and examples inside a shard: examples that
         are alike should not lie together, so shuffle before you write.
     append : to a store that is there; without it, such a store is an error
     """
-    if dtype not in ("float16", "float32", "float64"):
+    if dtype not in (None, "float16", "float32", "float64"):
         raise ValueError(f'dtype must be "float16", "float32" or "float64", but is {dtype!r}.')
     check_count("shard_bytes", shard_bytes)
     if classes is not None:
@@ -69,9 +69,11 @@ def write_store(
         about = read_json(folder / STORE, "store")
         if classes is not None and classes != about["classes"]:
             raise ValueError(f"classes must be those of the store, {about['classes']}, but are {classes}.")
+        if dtype not in (None, about["dtype"]):
+            raise ValueError(f"dtype must be that of the store, {about['dtype']}, but is {dtype}.")
         classes, dtype = about["classes"], about["dtype"]
     else:
-        about = None
+        about, dtype = None, dtype or "float32"
         _check_new(folder)
     if labels is not None and classes is None:
         raise ValueError("classes must name all values of labels: the first shard may not show them all.")
