@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, core, learning
+from benchmarks import baselines, core, learning, store
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
 arguments = parser.parse_args()
-report([*core.BENCHMARKS, *learning.BENCHMARKS, *baselines.BENCHMARKS], arguments.only, Path("build/bench.json"))
+everything = [*core.BENCHMARKS, *learning.BENCHMARKS, *baselines.BENCHMARKS, *store.BENCHMARKS]
+report(everything, arguments.only, Path("build/bench.json"))
