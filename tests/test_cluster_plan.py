@@ -80,6 +80,14 @@ def test_a_part_that_comes_back_is_not_read_again() -> None:
     assert [home.warm_share(0), home.new_share(0)] == [0.0, 1.0]
 
 
+def test_small_shards_are_checked_as_they_are_read() -> None:
+    """A part of one shard is read whole by its first worker, one of many shards round by round."""
+    one, many = replace(CALM, affinity=1.0), replace(CALM, affinity=1.0, shards_per_part=10_000)
+    assert one.read_seconds(0) == pytest.approx(4 * many.read_seconds(0), rel=1e-3)
+    assert many.read_seconds(3) == many.read_seconds(0)
+    assert many.read_seconds(4) == one.read_seconds(1)
+
+
 def test_the_same_seed_gives_the_same_plan() -> None:
     """And another seed another, where there is luck."""
     assert simulate(PLAN) == simulate(PLAN)
