@@ -4,7 +4,7 @@
 With ``--measure``, those that can be measured on this machine are measured first.
 
 A round. The driver sends a task a part, one after another: ``dispatch_seconds`` each, and the weights. A free worker
-takes the next task. It opens the part, for which it reads all manifests, and reads the examples of the round: from
+takes the next task. It opens the part, for which it reads its manifests, and reads the examples of the round: from
 its machine's memory where they were read there before, else from the shared file system, whose bandwidth the busy
 workers share. Of shards that are new to the worker it reads everything, for the checksums. Then it takes its steps.
 Stragglers: a task's time is multiplied by a log-normal factor, 1 at the median. Failures: a task dies at a random
@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def whole_open_seconds(self) -> float:
-        return self.open_seconds + self.parts * self.shards_per_part * self.manifest_seconds
+        return self.open_seconds + self.shards_per_part * self.manifest_seconds
 
     def read_seconds(self, number: int) -> float:
         """Of one task: all workers read at once, and share what there is."""

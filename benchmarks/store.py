@@ -178,8 +178,8 @@ def two_processes_marginals() -> Iterator[Line]:
 
 def two_processes_fit() -> Iterator[Line]:
     """Rounds of local steps on eight shards; each of a fit's processes finds the shards it had before."""
-    n, n_passes = 2000, 2
-    with made_store(n, n_shards=8, room=3 * GB) as folder:
+    n, n_passes = 4000, 1
+    with made_store(n, n_shards=8, room=7 * GB) as folder:
         if folder is None:
             return
         store = Store(folder)

@@ -21,7 +21,7 @@ from perturbmap.site_arrays import one_hot, softmax
 from perturbmap.structures.base import ExactStructure, Structure, check_given, threads
 
 # Numbers of one chunk of perturbed unary potentials: a few megabytes, well under a second of work.
-_CHUNK = 2**18
+_CHUNK = 2**17
 
 # Groups of perturbations from which standard errors are estimated.
 _GROUPS = 32

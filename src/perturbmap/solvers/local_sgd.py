@@ -158,14 +158,13 @@ class _Task:
 
     def problem(self) -> Problem:
         """With the examples of the shard."""
-        data, labels = _open(
-            self.store, self.shard, self.first, identity(self.store / shard_name(self.shard) / MANIFEST)
-        )
+        manifest = identity(self.store / shard_name(self.shard) / MANIFEST)
+        data, known = _open(self.store, self.shard, self.first, manifest)
         if self.targets is not None and self.streams is not None:
             data = data.take((self.streams - np.uint64(self.first)).astype(np.intp))
             targets = self.targets
         else:
-            known = Annotations.encode(labels, data, labels.classes)
+            assert known is not None
             c = self.objective.label_weights(known.q, data.sizes, data.site_offsets)
             targets = Targets(known.labels, c, known.is_complete, np.ones(len(data)))
         parts = (self.model, self.structure, self.objective)
@@ -173,12 +172,13 @@ class _Task:
 
 
 @lru_cache(maxsize=256)
-def _open(store: Path, shard: int, first: int, manifest: tuple[str, int, int]) -> tuple[Dataset, Any]:
+def _open(store: Path, shard: int, first: int, manifest: tuple[str, int, int]) -> tuple[Dataset, Annotations | None]:
     """Kept from round to round, as long as the shard is that of its manifest: labels and edges, a hundredth of it."""
     from perturbmap.store import Store
 
     opened = Store.one_shard(store, shard, first)
-    return opened.dataset, None if opened.classes is None else opened.y
+    data, labels = opened.dataset, None if opened.classes is None else opened.y
+    return data, None if labels is None else Annotations.encode(labels, data, labels.classes)
 
 
 def _run_round(tasks: list[_Task], w: Floats, number: int, n_jobs: int | None) -> list[tuple[Floats, Floats]]:
@@ -187,7 +187,8 @@ def _run_round(tasks: list[_Task], w: Floats, number: int, n_jobs: int | None) -
 
     for attempt in range(_RETRIES + 1):
         try:
-            return list(Parallel(n_jobs=n_jobs)(delayed(_take_steps)(task, w, number) for task in tasks))
+            work = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch="all")
+            return list(work(delayed(_take_steps)(task, w, number) for task in tasks))
         except TerminatedWorkerError:  # one was killed; its part, and what waited for it, is done again
             if attempt == _RETRIES:
                 raise

@@ -66,7 +66,8 @@ class MappedMatrix:
             if number in self._maps:
                 self._maps.move_to_end(number)
             else:
-                self._maps[number] = self._shards[number].array(self._name, mapped=True)
+                # As a plain array, which is sliced faster, and keeps the map open as long as it is used.
+                self._maps[number] = np.asarray(self._shards[number].array(self._name, mapped=True))
                 while len(self._maps) > N_MAPPED:
                     self._maps.popitem(last=False)
             return self._maps[number]
