@@ -42,7 +42,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|np|scipy|sp|sklearn|collections|os|pathlib|typing|types|enum|abc|torch)\..*"),
     (r"py:.*", r"(NDArray|ArrayLike|BaseEstimator|Sequence|Mapping|Iterable|Callable|Hashable|Iterator|Any|Path)"),
     # Names for types, explained once on the first page of the reference.
-    (r"py:.*", r"(Floats|Labels|Mask|Boxes|Pixels|Rng|Callback|Path_|Progress|Rows|Tensor|Ragged)"),
+    (r"py:.*", r"(Floats|Labels|Mask|Boxes|Pixels|Rng|Callback|Path_|Progress|Rows|Tensor|Ragged|StoreRef)"),
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),
 ]

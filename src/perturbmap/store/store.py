@@ -25,8 +25,8 @@ class Store(StoredExamples):
     shards : numbers of the shards to look at; all by default
 
     Opening it reads the manifests. Features and edge features stay on disk, mapped a few shards at a time; the rest,
-    about 40 bytes a site, is read when it is first needed. An array is checked against its checksum when it is first
-    used. Shards that are written later are seen by whoever opens the store later.
+    about 40 bytes a site and in a fit as many again, is read when it is first needed. An array is checked against its
+    checksum when it is first used. Shards that are written later are seen by whoever opens the store later.
     """
 
     def __init__(self, path: str | os.PathLike[str], shards: Sequence[int] | None = None) -> None:
