@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,91 +15,7 @@ from numpy.typing import NDArray
 from perturbmap.checks import as_floats
 from perturbmap.graphs import check_edges, check_order
 from perturbmap.potentials import Floats, Labels
-
-# Rows that are looked at together where a matrix may be larger than memory.
-_CHUNK = 4096
-
-
-class Rows:
-    """Rows of a feature matrix, dense, sparse or on disk, that are multiplied without being copied.
-
-    Example n has the rows ``starts[n]`` to ``stops[n]``; examples that lie one after another are multiplied as one.
-    With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied.
-    """
-
-    def __init__(
-        self, matrix: Any, starts: NDArray[np.int64], stops: NDArray[np.int64], *, by_example: bool = False
-    ) -> None:
-        self.matrix, self.starts, self.stops = matrix, starts, stops
-        is_break = np.ones(max(0, len(starts) - 1), dtype=bool) if by_example else self._breaks()
-        firsts = starts[np.concatenate([[True], is_break])].tolist()
-        lasts = stops[np.concatenate([is_break, [True]])].tolist()
-        self._blocks = list(zip(firsts, lasts, strict=True))
-
-    def _breaks(self) -> NDArray[np.bool_]:
-        """Between which examples a block ends: those that do not lie one after another."""
-        return np.asarray(self.starts[1:] != self.stops[:-1])
-
-    def by_example(self) -> Rows:
-        """The same, each example multiplied by itself; rows of a sparse matrix are multiplied one by one anyway."""
-        if sp.issparse(self.matrix):
-            return self
-        return type(self)(self.matrix, self.starts, self.stops, by_example=True)
-
-    @property
-    def n_columns(self) -> int:
-        """Of the matrix."""
-        return int(self.matrix.shape[1])
-
-    def __matmul__(self, weights: Floats) -> Floats:
-        """Rows times weights, in the precision of the rows."""
-        w = weights.astype(self.matrix.dtype, copy=False)
-        products = [np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self._blocks]
-        return products[0] if len(products) == 1 else np.concatenate(products)
-
-    def pullback(self, values: Floats) -> Floats:
-        """The transpose times values, which have one row a row."""
-        total = np.zeros((self.n_columns, *values.shape[1:]))
-        v, start = values.astype(self.matrix.dtype, copy=False), 0
-        for a, b in self._blocks:
-            # Transposed twice: BLAS takes the tall matrix by rows.
-            total += (v[start : start + b - a].T @ self.matrix[a:b]).T
-            start += b - a
-        return total
-
-    def minimum(self) -> float:
-        """The least number of the matrix, or zero."""
-        return float(self.matrix.min()) if self.matrix.size else 0.0
-
-    def fingerprint(self) -> bytes:
-        """A digest of the matrix."""
-        parts = (
-            [self.matrix]
-            if isinstance(self.matrix, np.ndarray)
-            else [self.matrix.data, self.matrix.indices, self.matrix.indptr]
-        )
-        return _digest(*parts)
-
-    def release(self) -> None:
-        """Nothing to give back, unless the matrix is on disk."""
-
-    def mean_squared_norm(self) -> float:
-        """Of a row."""
-        return self.sum_of_squares() / max(1, int((self.stops - self.starts).sum()))
-
-    def sum_of_squares(self) -> float:
-        """Of all numbers."""
-        parts = (self.matrix[c : min(b, c + _CHUNK)] for a, b in self._blocks for c in range(a, b, _CHUNK))
-        return sum(float((part**2).sum(dtype=np.float64)) for part in parts)
-
-    def take(self, indices: NDArray[np.intp]) -> Rows:
-        """The rows of some examples. Slices of a sparse matrix are dear: its rows are copied once instead."""
-        starts, stops = self.starts[indices], self.stops[indices]
-        if not sp.issparse(self.matrix):
-            return type(self)(self.matrix, starts, stops)
-        rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
-        ends = np.cumsum(stops - starts)
-        return Rows(self.matrix[rows], ends - (stops - starts), ends)
+from perturbmap.rows import CHUNK, Rows, digest
 
 
 @final
@@ -346,7 +261,7 @@ class Dataset:
             return
         first = 0
         while first < len(self):
-            limit = self.site_offsets[first] + _CHUNK
+            limit = self.site_offsets[first] + CHUNK
             last = max(first + 1, int(np.searchsorted(self.site_offsets, limit, side="right")) - 1)
             yield self.take(np.arange(first, last))._by_example()
             first = last
@@ -365,14 +280,7 @@ class Dataset:
         """A digest of all that is learned from."""
         rows = [part.fingerprint() for part in (self.features, self.edge_features) if part is not None]
         arrays: list[NDArray[Any]] = [np.frombuffer(row, dtype=np.uint8) for row in rows]
-        return _digest(*arrays, self.site_offsets, self.edges, self.sizes, *(self.label_features or []))
-
-
-def _digest(*arrays: NDArray[Any]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
+        return digest(*arrays, self.site_offsets, self.edges, self.sizes, *(self.label_features or []))
 
 
 def _ranges(offsets: NDArray[np.int64], indices: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.annotations import UNKNOWN
-from perturbmap.examples import Dataset, Rows
+from perturbmap.examples import Dataset
 from perturbmap.experiments.progress import Progress
 from perturbmap.images import (
     DescribedImage,
@@ -37,6 +37,7 @@ from perturbmap.images.features import FEATURES_VERSION
 from perturbmap.images.folders import list_images
 from perturbmap.persistence import write_atomically
 from perturbmap.potentials import Floats, Labels
+from perturbmap.rows import Rows
 
 PARTS = ("small", "medium", "unlabelled", "test")
 MASKED = ("small", "test")

@@ -6,9 +6,10 @@ from typing import final
 
 import numpy as np
 
-from perturbmap.examples import Dataset, Rows
+from perturbmap.examples import Dataset
 from perturbmap.models.base import Model
 from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.rows import Rows
 
 
 @final

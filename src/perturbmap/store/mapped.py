@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from perturbmap.examples import Rows
+from perturbmap.rows import Rows
 from perturbmap.store.shards import Shard
 
 #: Shards that stay mapped: a step that runs from one shard into the next needs two. A map's pages count as memory.

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.annotations import EncodedLabels
-from perturbmap.examples import Dataset, Example, Rows, StoredExamples, StoreRef
+from perturbmap.examples import Dataset, Example, StoredExamples, StoreRef
+from perturbmap.rows import Rows
 from perturbmap.store.mapped import MappedMatrix, MappedRows
 from perturbmap.store.shards import STORE, Shard, count_examples, find_shards, read_json, shard_name
 

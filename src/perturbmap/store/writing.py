@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from perturbmap.annotations import Annotations, find_classes
 from perturbmap.checks import check_count
-from perturbmap.examples import Dataset, Example, Rows
+from perturbmap.examples import Dataset, Example
 from perturbmap.persistence import write_atomically
+from perturbmap.rows import Rows
 from perturbmap.store.shards import (
     FORMAT_VERSION,
     MANIFEST,
