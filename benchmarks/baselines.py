@@ -29,7 +29,7 @@ from perturbmap import (
 from perturbmap.datasets import OCR, load_ocr
 from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats
-from tests.test_baselines import crfsuite_features
+from tests.test_crf import crfsuite_features
 
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 

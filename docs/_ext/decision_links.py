@@ -24,7 +24,7 @@ def _number_points(app: Sphinx, doctree: nodes.document) -> None:
         return
     for points in doctree.findall(nodes.enumerated_list):
         for number, point in enumerate(points.children, start=1):
-            point["ids"].append(f"decision-{number}")  # type: ignore[index]
+            point["ids"].append(f"decision-{number}")  # type: ignore[index]  # every point of a list is an Element
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -37,5 +37,5 @@ def _block(translator: Any, node: nodes.Element) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Registers the renderer and takes it."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
-    app.config.html_math_renderer = "mathml"  # type: ignore[attr-defined]
+    app.config.html_math_renderer = "mathml"  # type: ignore[attr-defined]  # Config makes its attributes at run time
     return {"parallel_read_safe": True, "parallel_write_safe": True}

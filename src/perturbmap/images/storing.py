@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
+from perturbmap.examples import Example
 from perturbmap.images.bar import as_progress
 from perturbmap.images.cache import FeatureCache
 from perturbmap.images.features import DescribedImage
@@ -46,25 +48,19 @@ def store_images(
             yield from cache.load(chunk, n_jobs=n_jobs, progress=False).items()
             bar.advance((first + len(chunk)) / len(paths))
 
-    known: list[Any] = []  # of the image that is being written: write_store asks for an example, then for its labels
-
-    def examples() -> Iterator[Any]:
+    def pairs() -> Iterator[tuple[Example, Any]]:
         for path, image in described():
             stored.append(path)
-            if labels is not None:
-                known.append(labels(path, image))
-            yield image.example
+            yield image.example, None if labels is None else labels(path, image)
 
-    def their_labels() -> Iterator[Any]:
-        while known:
-            yield known.pop(0)
-
+    # write_store asks for an example and for its labels in turn: no more than one waits between the two.
+    examples, known = (pairs(), None) if labels is None else tee(pairs())
     try:
         write_store(
             folder,
-            examples(),
-            None if labels is None else their_labels(),
-            classes=None if labels is None else [0, 1],
+            (x for x, _ in examples),
+            None if known is None else (y for _, y in known),
+            classes=None if known is None else [0, 1],
             dtype=dtype,
             shard_bytes=shard_bytes,
             append=append,

@@ -19,8 +19,10 @@ takes as many as ``torch.get_num_threads()`` then, unless ``structure.n_threads`
 inside a worker of a ``DataLoader``, as torch has. Results do not depend on it.
 """
 
+from importlib import import_module
+
 try:
-    import torch as _  # noqa: F401
+    import_module("torch")
 except ImportError as error:
     raise ImportError(f'perturbmap.nn needs PyTorch ({error}): pip install "perturbmap[torch]".') from error
 

@@ -106,7 +106,7 @@ class StructuredLoss(_PerturbedLayer):
         self.reduction = reduction
 
     # It leaves torch for the core: a compiled graph is broken here, and goes on after it.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(
         self,
         unary: Tensor | Ragged,
@@ -223,7 +223,7 @@ class Marginals(_PerturbedLayer):
             raise TypeError(f"EXACT marginals cannot be had for {type(self.structure).__name__}: use PINNED.")
         self.method = method
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
@@ -239,7 +239,7 @@ class BestLabelling(_Layer):
     def __init__(self, structure: Structure | None = None) -> None:
         super().__init__(structure)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
         batch = Batch.pack(unary, pairwise, edges, mask)

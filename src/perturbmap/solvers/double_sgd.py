@@ -50,6 +50,13 @@ class Passes:
         return np.concatenate([order[first % self._n :], self.order(last // self._n)[: last % self._n + 1]])
 
 
+def take_step(problem: Problem, w: Floats, indices: NDArray[np.intp], h: int, offset: float) -> Floats:
+    """Step h from w, by the gradient of some examples under fresh noise."""
+    _, gradient = problem.value_and_grad(w, indices, h)
+    step = 1.0 / (problem.l2 * (h + offset))
+    return problem.model.project(w + step * (gradient - problem.l2 * w), problem.data, problem.n_labels)
+
+
 @final
 class DoubleSGD(Solver[State]):
     """``w <- project(w + step * (gradient - l2 w))`` with ``step = 1 / (l2 (h + offset))``.
@@ -127,10 +134,7 @@ class DoubleSGD(Solver[State]):
         size, passes = min(self.batch_size, n), Passes(problem)
         while state.iteration < n_iter:
             h = state.iteration + 1
-            _, gradient = problem.value_and_grad(state.w, passes.indices(h, size), h)
-            step = 1.0 / (problem.l2 * (h + offset))
-            w = state.w + step * (gradient - problem.l2 * state.w)
-            state.w = problem.model.project(w, problem.data, problem.n_labels)
+            state.w = take_step(problem, state.w, passes.indices(h, size), h, offset)
             state.average = state.average + averaging.rate(h, n_iter) * (state.w - state.average)
             state.iteration = h
             if on_step is not None and on_step(state):

@@ -10,8 +10,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
+from perturbmap.blas import one_blas_thread
 from perturbmap.checks import check_count, check_number
 from perturbmap.objectives import StructuredHinge
 from perturbmap.objectives.base import Objective
@@ -126,7 +126,7 @@ class LBFGS(Solver[LBFGSState]):
         lower = np.full(len(state.w), -np.inf)
         lower[signed] = 0.0
         left = (self.max_iter if n_iter is None else n_iter) - state.iteration
-        with everything:
+        with one_blas_thread(), everything:
             done = look(state.w, loss(state.w)[0])
             if not done and left > 0:
                 minimize(
@@ -161,11 +161,10 @@ class _Everything:
         self._pool = ThreadPoolExecutor(min(n_workers, len(self._chunks)))
 
     def __enter__(self) -> None:
-        self._blas = threadpool_limits(1, user_api="blas")
+        """The threads wait for work."""
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        self._blas.restore_original_limits()
 
     def value_and_grad(self, w: Floats) -> tuple[float, Floats]:
         """As `Problem.value_and_grad`."""

@@ -20,7 +20,7 @@ from perturbmap.objectives.base import Objective, Targets
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import PolynomialAveraging
 from perturbmap.solvers.base import Problem, Solver, State
-from perturbmap.solvers.double_sgd import DoubleSGD, Passes
+from perturbmap.solvers.double_sgd import DoubleSGD, Passes, take_step
 from perturbmap.store.shards import MANIFEST, identity, shard_name
 from perturbmap.structures.base import Structure
 
@@ -202,13 +202,11 @@ def _take_steps(task: _Task, w: Floats, number: int) -> tuple[Floats, Floats]:
     if first == last:
         return w, w
     problem = task.problem()
-    passes, l2 = Passes(problem), problem.l2
+    passes = Passes(problem)
     total = np.zeros_like(w)
     with one_blas_thread():
         for h in range(first + 1, last + 1):
-            _, gradient = problem.value_and_grad(w, passes.indices(h, task.size), h)
-            w = w + (gradient - l2 * w) / (l2 * (h + task.offset))
-            w = problem.model.project(w, problem.data, problem.n_labels)
+            w = take_step(problem, w, passes.indices(h, task.size), h, task.offset)
             total += w
     problem.data.release()
     return w, total / (last - first)

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from perturbmap.rows import Rows
+from perturbmap.rows import CHUNK, Rows
 from perturbmap.store.shards import Shard
 
 #: Shards that stay mapped: a step that runs from one shard into the next needs two. A map's pages count as memory.
 N_MAPPED = 3
-#: Rows that are multiplied at once, about.
-_ROWS = 4096
 
 
 @final
@@ -28,9 +26,8 @@ class MappedMatrix:
         self._shards, self._name = list(shards), name
         counts = [int(shard.files[name]["shape"][0]) for shard in shards]
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        kinds = {np.dtype(shard.files[name]["dtype"]) for shard in shards}
-        self.stored_dtype = kinds.pop() if len(kinds) == 1 else np.dtype(np.float64)
-        self.dtype = np.dtype(np.float32) if self.stored_dtype == np.float16 else self.stored_dtype
+        kept = np.dtype(shards[0].files[name]["dtype"])  # the same in all shards of a store
+        self.dtype = np.dtype(np.float32) if kept == np.float16 else kept
         self.shape = (int(self.starts[-1]), n_columns)
         self._maps: OrderedDict[int, NDArray[Any]] = OrderedDict()
         self._lock = threading.Lock()
@@ -80,10 +77,6 @@ class MappedMatrix:
     def __reduce__(self) -> Any:
         return MappedMatrix, (self._shards, self._name, self.shape[1])
 
-    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
-        """All rows in memory."""
-        return self[:].astype(dtype)
-
 
 class MappedRows(Rows):
     """Rows of a `MappedMatrix`; what is asked of all of them stands in the manifests."""
@@ -92,7 +85,7 @@ class MappedRows(Rows):
 
     def _breaks(self) -> NDArray[np.bool_]:
         """A block ends with its shard too, and after so many rows: no product reads all of a store at once."""
-        group = self.starts // _ROWS
+        group = self.starts // CHUNK
         shard = np.searchsorted(self.matrix.starts, self.starts, side="right")
         return np.asarray(super()._breaks() | (group[1:] != group[:-1]) | (shard[1:] != shard[:-1]))
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 STORE, MANIFEST = "store.json", "manifest.json"
 _NAME = re.compile(r"shard-(\d{6,})")
-#: Arrays that every shard has, and those that some have.
+#: Arrays that every shard has.
 NEEDED = ("features", "site_offsets", "edges", "edge_offsets", "sizes", "labels")
-OPTIONAL = ("edge_features", "label_features", "label_offsets")
 
 
 def shard_name(number: int) -> str:
@@ -103,7 +102,6 @@ class Shard:
     path: Path
     n_examples: int
     n_sites: int
-    n_edges: int
     files: dict[str, dict[str, Any]]
 
     @classmethod
@@ -111,8 +109,7 @@ class Shard:
         """Reads the manifest and looks whether all files are there, in full; their bytes are read later."""
         about = read_json(path / MANIFEST, "shard")
         try:
-            counts = [int(about[key]) for key in ("n_examples", "n_sites", "n_edges")]
-            shard = cls(path, counts[0], counts[1], counts[2], dict(about["files"]))
+            shard = cls(path, int(about["n_examples"]), int(about["n_sites"]), dict(about["files"]))
             missing = [name for name in NEEDED if name not in shard.files]
             sizes = {name: int(entry["bytes"]) for name, entry in shard.files.items()}
         except (KeyError, TypeError, ValueError) as error:
@@ -142,7 +139,3 @@ class Shard:
         if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
             raise ValueError(f"{file} is damaged: it is not the array of its manifest.")
         return np.asarray(array) if not mapped else array
-
-    def has(self, name: str) -> bool:
-        """Whether its examples have such an array."""
-        return name in self.files

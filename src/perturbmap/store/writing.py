@@ -193,7 +193,6 @@ def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: 
             "format_version": FORMAT_VERSION,
             "n_examples": len(data),
             "n_sites": data.n_sites,
-            "n_edges": len(data.edges),
             "files": files,
         }
         write_atomically(partial / MANIFEST, functools.partial(_fill, json_text(about)))
