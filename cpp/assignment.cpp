@@ -3,21 +3,23 @@
 #include <algorithm>
 #include <limits>
 
+#include "pin_values.hpp"
+
 namespace perturbmap {
 
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
-}
+}  // namespace
 
 // Clamped at zero: below it lies only rounding.
 double Assignment::reduced(std::size_t row, std::size_t column) const {
     return std::max(0.0, -unary_[row * k_ + column] - row_price_[row] - column_price_[column]);
 }
 
-void Assignment::solve(const double* unary, std::size_t n_sites, std::size_t n_labels, const std::int32_t* given) {
-    unary_ = unary;
-    n_ = n_sites;
-    k_ = n_labels;
+double Assignment::maximise(const AssignmentProblem& problem, std::int32_t* labels) {
+    unary_ = problem.unary;
+    n_ = problem.n_sites;
+    k_ = problem.n_labels;
     labels_.assign(n_, -1);
     owner_.assign(k_, -1);
     row_price_.assign(n_, 0.0);
@@ -25,9 +27,9 @@ void Assignment::solve(const double* unary, std::size_t n_sites, std::size_t n_l
     rows_.clear();
     columns_.clear();
     for (std::size_t d = 0; d < n_; ++d) {
-        if (given && given[d] >= 0) {
-            labels_[d] = given[d];
-            owner_[given[d]] = static_cast<std::int32_t>(d);
+        if (problem.given && problem.given[d] >= 0) {
+            labels_[d] = problem.given[d];
+            owner_[problem.given[d]] = static_cast<std::int32_t>(d);
         } else {
             rows_.push_back(static_cast<std::int32_t>(d));
         }
@@ -35,8 +37,10 @@ void Assignment::solve(const double* unary, std::size_t n_sites, std::size_t n_l
     for (std::size_t k = 0; k < k_; ++k)
         if (owner_[k] < 0) columns_.push_back(static_cast<std::int32_t>(k));
     for (const std::int32_t d : rows_) augment(static_cast<std::size_t>(d));
-    value_ = 0;
-    for (std::size_t d = 0; d < n_; ++d) value_ += unary_[d * k_ + static_cast<std::size_t>(labels_[d])];
+    std::copy(labels_.begin(), labels_.end(), labels);
+    double value = 0;
+    for (std::size_t d = 0; d < n_; ++d) value += unary_[d * k_ + static_cast<std::size_t>(labels_[d])];
+    return value;
 }
 
 // Dijkstra over the labels from a site without one to the nearest unused label; then prices and owners
@@ -86,10 +90,35 @@ void Assignment::augment(std::size_t row) {
     }
 }
 
-// For every site r: distance_[r], the least cost of r giving up its label when d has left its own, and
-// next_label_[r], the label it then takes. order_ lists the sites by distance. All unused labels together
-// count as one more site, number n_: it takes any label for free, which leaves that label unused.
-void Assignment::shortest_chains(std::size_t d) {
+// Lists the sites that chains run through, and the best unused label of each.
+void Assignment::find_unused() {
+    best_unused_.assign(n_, -1);
+    bool any_unused = false;
+    for (const std::int32_t k : columns_) {
+        if (owner_[k] >= 0) continue;
+        any_unused = true;
+        for (const std::int32_t site : rows_) {
+            const double* u = unary_ + static_cast<std::size_t>(site) * k_;
+            if (best_unused_[site] < 0 || u[k] > u[best_unused_[site]]) best_unused_[site] = k;
+        }
+    }
+    chain_sites_ = rows_;
+    if (any_unused) chain_sites_.push_back(static_cast<std::int32_t>(n_));
+}
+
+// Marks the owners of the labels that are wanted at d, other than d; returns their number.
+std::size_t Assignment::find_targets(std::size_t d, const std::uint8_t* wanted) {
+    is_target_.assign(n_ + 1, 0);
+    for (const std::int32_t k : columns_)
+        if (!wanted || wanted[k]) is_target_[owner(static_cast<std::size_t>(k))] = 1;
+    is_target_[d] = 0;
+    return static_cast<std::size_t>(std::count(is_target_.begin(), is_target_.end(), 1));
+}
+
+// For every site r, up to the farthest of the targets: distance_[r], the least cost of r giving up its label when d
+// has left its own, and next_label_[r], the label it then takes. order_ lists the sites by distance. All unused
+// labels together count as one more site, number n_: it takes any label for free, which leaves that label unused.
+void Assignment::shortest_chains(std::size_t d, std::size_t n_targets) {
     const std::size_t left = static_cast<std::size_t>(labels_[d]);
     distance_.assign(n_ + 1, infinity);
     next_label_.assign(n_ + 1, -1);
@@ -111,9 +140,10 @@ void Assignment::shortest_chains(std::size_t d) {
         for (const std::int32_t r : chain_sites_)
             if (!done_[r] && static_cast<std::size_t>(r) != d && (nearest < 0 || distance_[r] < distance_[nearest]))
                 nearest = r;
-        if (nearest < 0) return;
         done_[nearest] = 1;
         order_.push_back(nearest);
+        n_targets -= is_target_[nearest];
+        if (n_targets == 0) return;
         for (const std::int32_t site : chain_sites_) {
             const std::size_t r = static_cast<std::size_t>(site);
             if (done_[r] || r == d) continue;
@@ -124,39 +154,35 @@ void Assignment::shortest_chains(std::size_t d) {
     }
 }
 
-void Assignment::pin(double* values, AssignmentPins& pins) {
-    best_unused_.assign(n_, -1);
-    bool any_unused = false;
-    for (const std::int32_t k : columns_) {
-        if (owner_[k] >= 0) continue;
-        any_unused = true;
-        for (const std::int32_t site : rows_) {
-            const double* u = unary_ + static_cast<std::size_t>(site) * k_;
-            if (best_unused_[site] < 0 || u[k] > u[best_unused_[site]]) best_unused_[site] = k;
-        }
+void Assignment::pin(const AssignmentProblem& problem, const std::uint8_t* wanted, std::int32_t* labels, double* values,
+                     AssignmentPins* pins) {
+    const double value = maximise(problem, labels);
+    find_unused();
+    if (pins) {
+        *pins = {n_, k_, labels_, std::vector<std::int32_t>(k_), {0}, {}, {}};
+        for (std::size_t k = 0; k < k_; ++k) pins->owner[k] = static_cast<std::int32_t>(owner(k));
     }
-    chain_sites_ = rows_;
-    if (any_unused) chain_sites_.push_back(static_cast<std::int32_t>(n_));
-    auto owner = [&](std::size_t k) { return owner_[k] < 0 ? n_ : static_cast<std::size_t>(owner_[k]); };
-    pins = {n_, k_, labels_, owner_, {}, {}, {0}};
-    for (std::size_t k = 0; k < k_; ++k) pins.owner[k] = static_cast<std::int32_t>(owner(k));
-
-    std::fill(values, values + n_ * k_, -infinity);
     for (std::size_t d = 0; d < n_; ++d) {
         const std::size_t label = static_cast<std::size_t>(labels_[d]);
-        values[d * k_ + label] = value_;
+        const std::uint8_t* asked = wanted ? wanted + d * k_ : nullptr;
+        const bool is_given = problem.given && problem.given[d] >= 0;
+        const std::size_t n_targets = is_given ? 0 : find_targets(d, asked);
+        double* out = values + d * k_;
+        std::fill(out, out + k_, impossible);
         order_.clear();
-        next_label_.assign(n_ + 1, -1);
-        if (std::binary_search(rows_.begin(), rows_.end(), static_cast<std::int32_t>(d))) {
-            shortest_chains(d);
+        if (n_targets > 0) {
+            shortest_chains(d, n_targets);
             for (const std::int32_t column : columns_) {
                 const std::size_t k = static_cast<std::size_t>(column);
-                if (k != label) values[d * k_ + k] = value_ - (reduced(d, k) + distance_[owner(k)]);
+                out[k] = value - (reduced(d, k) + distance_[owner(k)]);
             }
         }
-        pins.order.insert(pins.order.end(), order_.begin(), order_.end());
-        pins.order_begin.push_back(pins.order.size());
-        pins.next_label.insert(pins.next_label.end(), next_label_.begin(), next_label_.end());
+        for (std::size_t k = 0; asked && k < k_; ++k) out[k] = asked[k] ? out[k] : not_wanted;
+        out[label] = value;
+        if (!pins) continue;
+        for (const std::int32_t r : order_) pins->next_label.push_back(next_label_[r]);
+        pins->order.insert(pins->order.end(), order_.begin(), order_.end());
+        pins->order_begin.push_back(pins->order.size());
     }
 }
 
@@ -173,7 +199,6 @@ void AssignmentPins::add_moments(const double* weights, double* moments) const {
     };
     for (std::size_t d = 0; d < n; ++d) {
         const std::size_t label = static_cast<std::size_t>(labels[d]);
-        const std::int32_t* next_of = next_label.data() + d * (n + 1);
         std::fill(mass.begin(), mass.end(), 0.0);
         for (std::size_t k = 0; k < m; ++k) {
             const double weight = weights[d * m + k];
@@ -183,7 +208,7 @@ void AssignmentPins::add_moments(const double* weights, double* moments) const {
         }
         // The farthest site first: each hands its weight to the owner of the label it takes.
         for (std::size_t i = order_begin[d + 1]; i-- > order_begin[d];) {
-            const std::size_t r = static_cast<std::size_t>(order[i]), next = static_cast<std::size_t>(next_of[r]);
+            const std::size_t r = static_cast<std::size_t>(order[i]), next = static_cast<std::size_t>(next_label[i]);
             if (mass[r] == 0) continue;
             if (next != label) mass[owner[next]] += mass[r];
             if (r != n) move(r, next, mass[r]);

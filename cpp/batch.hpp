@@ -12,6 +12,9 @@
 
 namespace perturbmap {
 
+// An example that no batch has: of a workspace that has not seen one yet.
+constexpr std::size_t no_example = static_cast<std::size_t>(-1);
+
 struct Batch {
     const double* unary;
     std::size_t n_copies, n_sites, n_labels;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace perturbmap {
@@ -9,6 +11,10 @@ namespace perturbmap {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// The orders of chains shorter than this are kept for the whole batch, one for each length; of longer ones, where an
+// order is cheap beside the sweeps over it, only the last.
+constexpr std::size_t kept_lengths = 256;
 
 }  // namespace
 
@@ -23,25 +29,32 @@ double normalise(std::size_t k, double* message) {
     return top;
 }
 
-bool Forest::set(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
-                 std::size_t n_labels, Tables tables, const std::int32_t* given) {
-    k_ = n_labels;
-    tables_ = tables;
-    given_ = given;
-    if (!set_chain(n_sites, first_site, edges, n_edges) && !set_forest(n_sites, first_site, edges, n_edges)) return false;
-    if (tables_.stride == 0 && tables_.data && shared_table_ != tables_.data) {
-        shared_transposed_.resize(k_ * k_);
-        transpose(k_, tables_.data, shared_transposed_.data());
-        shared_table_ = tables_.data;
-    }
-    return true;
+Forest::Forest(const Batch& batch) : batch_(batch), chains_(kept_lengths) {
+    const std::size_t k = batch.n_labels;
+    if (k > max_labels)
+        throw std::invalid_argument("chains and trees take at most " + std::to_string(max_labels) + " labels");
+    if (!batch.tables.are_shared()) return;
+    shared_transposed_.resize(k * k);
+    transpose(k, batch.tables.data, shared_transposed_.data());
+}
+
+void Forest::select(std::size_t example) {
+    if (example == example_) return;
+    example_ = no_example;
+    const std::size_t n_sites = batch_.sites(example), n_edges = batch_.n_edges(example);
+    const std::int32_t first_site = static_cast<std::int32_t>(batch_.first_site(example));
+    const std::int32_t* edges = batch_.edges_of(example);
+    if (!set_chain(n_sites, first_site, edges, n_edges) && !set_forest(n_sites, first_site, edges, n_edges))
+        throw std::invalid_argument("the edges of example " + std::to_string(example) + " contain a cycle");
+    tables_ = batch_.tables_of(example);
+    given_ = batch_.given_of(example);
+    example_ = example;
 }
 
 bool Forest::set_chain(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges) {
     if (n_edges + 1 != n_sites) return false;
     for (std::size_t h = 0; h < 2 * n_edges; ++h)
         if (edges[h] != first_site + static_cast<std::int32_t>((h + 1) / 2)) return false;
-    chains_.resize(256);
     auto& order = chains_[n_sites < chains_.size() ? n_sites : 0];
     if (!order || order->size() != n_sites) {
         std::vector<TreeSite> sites;
@@ -97,20 +110,22 @@ bool Forest::set_forest(std::size_t n_sites, std::int32_t first_site, const std:
 const double* Forest::table(const TreeSite& site, bool parent_is_row) {
     const double* stored = tables_[static_cast<std::size_t>(site.edge)];
     if (parent_is_row != site.parent_is_second) return stored;
-    if (tables_.stride == 0) return shared_transposed_.data();
-    transposed_.resize(k_ * k_);
-    transpose(k_, stored, transposed_.data());
+    if (tables_.are_shared()) return shared_transposed_.data();
+    const std::size_t k = n_labels();
+    transposed_.resize(k * k);
+    transpose(k, stored, transposed_.data());
     return transposed_.data();
 }
 
 void Forest::load(const double* unary, std::vector<double>& out) const {
-    out.resize(n_sites() * k_);
+    const std::size_t width = n_labels();
+    out.resize(n_sites() * width);
     for (std::size_t p = 0; p < n_sites(); ++p) {
         const std::size_t site = static_cast<std::size_t>((*this)[p].site);
-        double* u = out.data() + p * k_;
-        std::copy(unary + site * k_, unary + (site + 1) * k_, u);
+        double* u = out.data() + p * width;
+        std::copy(unary + site * width, unary + (site + 1) * width, u);
         if (const std::int32_t label = given(p); label >= 0)
-            for (std::size_t k = 0; k < k_; ++k)
+            for (std::size_t k = 0; k < width; ++k)
                 if (static_cast<std::int32_t>(k) != label) u[k] = -infinity;
     }
 }
@@ -118,18 +133,19 @@ void Forest::load(const double* unary, std::vector<double>& out) const {
 void Forest::outside_of_children(std::size_t parent, const std::vector<double>& unary, const std::vector<double>& down,
                                  const std::vector<double>& message, std::vector<double>& outside) {
     const std::size_t first = static_cast<std::size_t>((*this)[parent].first_child), n = n_children(parent);
+    const std::size_t width = n_labels();
     if (n == 0) return;
-    double* out = outside.data() + first * k_;
-    for (std::size_t k = 0; k < k_; ++k) out[k] = unary[parent * k_ + k] + down[parent * k_ + k];
+    double* out = outside.data() + first * width;
+    for (std::size_t k = 0; k < width; ++k) out[k] = unary[parent * width + k] + down[parent * width + k];
     if (n == 1) return;
     // Sums before and after each child, rather than a difference, which would lose small terms.
-    suffix_.assign(n * k_, 0.0);
+    suffix_.assign(n * width, 0.0);
     for (std::size_t c = n - 1; c-- > 0;)
-        for (std::size_t k = 0; k < k_; ++k)
-            suffix_[c * k_ + k] = suffix_[(c + 1) * k_ + k] + message[(first + c + 1) * k_ + k];
+        for (std::size_t k = 0; k < width; ++k)
+            suffix_[c * width + k] = suffix_[(c + 1) * width + k] + message[(first + c + 1) * width + k];
     for (std::size_t c = 1; c < n; ++c)
-        for (std::size_t k = 0; k < k_; ++k) out[c * k_ + k] = out[(c - 1) * k_ + k] + message[(first + c - 1) * k_ + k];
-    for (std::size_t i = 0; i < n * k_; ++i) out[i] += suffix_[i];
+        for (std::size_t k = 0; k < width; ++k) out[c * width + k] = out[(c - 1) * width + k] + message[(first + c - 1) * width + k];
+    for (std::size_t i = 0; i < n * width; ++i) out[i] += suffix_[i];
 }
 
 }  // namespace perturbmap

@@ -1,4 +1,13 @@
 // One example of a batch as a rooted forest: what maximisation and sums over trees have in common.
+//
+// Problem.    Sweeps over a tree need its sites ordered so that parents come before their children, and its tables
+//             turned so that the inner loop runs along rows.
+// Method.     Breadth-first search from the smallest site of each tree. Chains, which have their order already, are
+//             recognised, and one order serves all chains of the same length.
+// Lifetime.   A forest belongs to one batch, which must outlive it and must not change. What is kept from one example
+//             to the next follows from the batch alone: the transpose of the table that all edges share is made once,
+//             by the constructor.
+// Cost.       O(sites + edges) for each example that is not a chain; O(edges) to recognise a chain.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "tables.hpp"
+#include "batch.hpp"
 
 namespace perturbmap {
 
@@ -19,15 +28,23 @@ struct TreeSite {
     std::int32_t first_child, end_child;
 };
 
-// One example: its forest, rooted at the smallest site of every tree, with tables and given labels.
+// The selected example of a batch: its forest, with tables and given labels. There is no example before select().
 class Forest {
    public:
-    // Returns false if the edges contain a cycle.
-    bool set(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
-             std::size_t n_labels, Tables tables, const std::int32_t* given);
+    // What the pointers of tree_dp.hpp can hold.
+    static constexpr std::size_t max_labels = 65535;
 
+    // Throws std::invalid_argument if there are more labels than that.
+    explicit Forest(const Batch& batch);
+
+    // Makes this the forest of the example; nothing is done if it is already. Throws std::invalid_argument if the
+    // example's edges contain a cycle.
+    void select(std::size_t example);
+    std::size_t example() const { return example_; }
+
+    const Batch& batch() const { return batch_; }
     std::size_t n_sites() const { return order_->size(); }
-    std::size_t n_labels() const { return k_; }
+    std::size_t n_labels() const { return batch_.n_labels; }
     std::size_t n_edges() const { return n_sites() - roots_.size(); }
     const Tables& tables() const { return tables_; }
     const std::vector<TreeSite>& order() const { return *order_; }
@@ -54,13 +71,13 @@ class Forest {
     bool set_chain(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges);
     bool set_forest(std::size_t n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges);
 
-    std::size_t k_ = 0;
+    const Batch& batch_;
+    std::size_t example_ = no_example;
     Tables tables_;
     const std::int32_t* given_ = nullptr;
     std::shared_ptr<const std::vector<TreeSite>> order_;
     std::vector<std::shared_ptr<const std::vector<TreeSite>>> chains_;  // by length; the last long one at 0
     std::vector<std::size_t> roots_;
-    const double* shared_table_ = nullptr;  // the table that shared_transposed_ was made from
     std::vector<double> shared_transposed_, transposed_, suffix_;
     std::vector<std::int32_t> adjacency_first_, adjacency_, position_;
 };

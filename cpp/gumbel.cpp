@@ -14,7 +14,7 @@ constexpr std::size_t lanes = 16;  // blocks of four 32-bit numbers made side by
 
 constexpr double euler_gamma = 0.57721566490153286061;
 
-// Philox4x32-10 for the counters (first_block + lane, draw, stream); two 64-bit numbers a lane.
+// Philox4x32-10 for the counters (first_block + lane, draw, stream); two 64-bit numbers for each lane.
 inline void philox(std::uint64_t seed, std::uint64_t stream, std::uint32_t draw, std::uint32_t first_block,
                    std::uint64_t* out) {
     std::uint32_t c0[lanes], c1[lanes], c2[lanes], c3[lanes];

@@ -10,6 +10,10 @@ namespace {
 inline double smaller(double x, double y) { return x < y ? x : y; }
 inline double positive(double x) { return x > 0 ? x : 0; }
 constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
+// How many sites the trees begin to grow from at once. Measured on a grid of 700 x 700 with mean edge weight 2: 133 ms
+// with this number and 139 with a tenth of it, but 160 to 170 with a hundredth, with ten times as many and with all.
+// With weight 0.5 it made no difference.
+constexpr std::int32_t sites_at_once = 10000;
 }  // namespace
 
 void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
@@ -199,12 +203,11 @@ void MaxFlow::activate(std::int32_t site) {
 // The source tree alone would do: where it cannot grow, the labels are found. In batches, since what lies
 // close together in memory is best done together.
 void MaxFlow::grow_trees() {
-    constexpr std::int32_t batch = 10000;
     std::int32_t n_waiting = 0;
     for (const std::int32_t i : zeros_) {
         if (nodes_[i].level <= 0) continue;
         activate(i);
-        if (++n_waiting < batch) continue;
+        if (++n_waiting < sites_at_once) continue;
         scan_active();
         n_waiting = 0;
     }
@@ -216,7 +219,7 @@ void MaxFlow::scan_active() {
         const std::int32_t i = active_front_, next = nodes_[i].next_active;
         active_front_ = next == i ? none : next;
         if (active_front_ == none) active_back_ = none;
-        // Out of the queue before its scan: what happens behind the scan's back may activate it again.
+        // Taken out of the queue before its scan, since an augmentation during the scan may activate it again.
         nodes_[i].next_active = none;
         if (nodes_[i].level > 0)
             scan<source>(i);

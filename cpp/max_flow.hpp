@@ -12,7 +12,7 @@
 // At the end. The source tree is the set of sites reachable from the source: the least maximiser, that
 //             is, among tied maximisers the one with the fewest ones.
 // Cost.       O(augmentations * n) in the worst case, near linear on planar graphs in practice.
-// Memory.     32 bytes an edge (two arcs), 40 bytes a site; 16 bytes an edge more to solve again.
+// Memory.     32 bytes for each edge (two arcs) and 40 for each site; 16 more for each edge to solve again.
 // Reference.  Boykov and Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for
 //             energy minimization in vision, PAMI 2004, section 3.
 #pragma once
@@ -52,9 +52,9 @@ struct Unfilled : std::allocator<T> {
 class MaxFlow {
    public:
     // Stores the graph and the pairwise tables (row = label of edges[e][0]). `edges` holds site numbers
-    // of a batch, of which `first_site` is this example's first. `given` (or null) holds a label or -1
-    // a site: given sites are folded into their neighbours, and their edges get no capacity. Only with
-    // `solve_again` are the capacities kept for more than one call of solve().
+    // of a batch, of which `first_site` is this example's first. `given` (or null) holds the label of
+    // each site, or -1: given sites are folded into their neighbours, and their edges get no capacity. Only
+    // with `solve_again` are the capacities kept for more than one call of solve().
     void set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
                    Tables tables, const std::int32_t* given, bool solve_again);
 

@@ -10,6 +10,10 @@ namespace {
 constexpr double rounding = 1e-13;
 // A search that mends its tree more often goes on by shortest paths alone, which always come to an end.
 constexpr int max_repairs = 10000;
+// With fewer trivial pins than one in so many, pins are settled in descending order. Measured on triangulations and
+// grids of 144 to 20,000 sites: settling from neighbour to neighbour took 0.55 to 1.1 times as long with at least one
+// in 50, 0.7 to 1.2 times as long with one in 50 to 1,000, and 0.8 to 2.6 times as long with fewer.
+constexpr std::size_t wanted_per_trivial = 64;
 }  // namespace
 
 void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
@@ -25,13 +29,14 @@ void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std:
     descending_ = false;
     settle_trivial();
     // Where hardly any pin is trivial, coupling is strong, and residuals are far from most sites.
-    if (n_sets() < static_cast<std::size_t>(n) / 64)
+    const std::size_t n_wanted = static_cast<std::size_t>(wanted ? n - std::count(wanted, wanted + n, 0) : n);
+    if (n_sets() < n_wanted / wanted_per_trivial)
         settle_descending();
     else
         settle_along();
     if (given)
         for (std::int32_t x = 0; x < n; ++x)
-            if (given[x] >= 0) gap_[x] = infinity;
+            if (given[x] >= 0 && (!wanted || wanted[x])) gap_[x] = infinity;
 }
 
 // Settles the pins from neighbour to neighbour.
@@ -86,10 +91,12 @@ void PinnedCuts::copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, con
     first_.resize(n + 1);
     nodes_.resize(n);
     pending_.resize(n);
+    free_.resize(n);
     std::int32_t k = 0;
     for (std::int32_t x = 0; x < n; ++x) {
         const int label = flow.label(x);
         const bool is_given = given && given[x] >= 0;
+        free_[x] = static_cast<std::uint8_t>(label);
         nodes_[x] = {is_given ? 0.0 : std::abs(flow.excess(x)), 0, unreached};
         pending_[x] = !is_given && !(wanted && !wanted[x]);
         first_[x] = k;
@@ -367,12 +374,6 @@ void PinnedCuts::cut_off(std::int32_t v) {
     n_reached_ = kept;
     n_scanned_ = scanned;
     n_dead_ = n_dead;
-}
-
-CutPins PinnedCuts::pins(const MaxFlow& flow) const {
-    std::vector<std::uint8_t> free(nodes_.size());
-    for (std::size_t i = 0; i < free.size(); ++i) free[i] = static_cast<std::uint8_t>(flow.label(static_cast<int>(i)));
-    return {std::move(free), set_of_, set_begin_, members_};
 }
 
 }  // namespace perturbmap

@@ -26,7 +26,7 @@
 // Rounding.   F(S) bounds every residual and leaving arc of S at all times, so that what the flows of
 //             other pins do to it is rounded relative to F(S), whatever the potentials elsewhere.
 // Ties.       The flipped set is the least one: the pinned maximiser nearest to the free one.
-// Memory.     16 bytes an arc for a copy of the residual graph and 4 for its index; about 64 a site.
+// Memory.     For each arc, 16 bytes for a copy of the residual graph and 4 for its index; for each site about 64.
 // References. Ford and Fulkerson 1956, Edmonds and Karp 1972 (shortest augmenting paths); Kohli and Torr
 //             2007 re-use the flow between full solves of the same family.
 #pragma once
@@ -45,14 +45,14 @@ namespace perturbmap {
 class PinnedCuts {
    public:
     // Settles every wanted site (all where `wanted` is null) of the solved flow. `given` as in MaxFlow:
-    // given sites are not flipped and get an infinite gap.
+    // given sites are not flipped, and get an infinite gap if they are wanted.
     void run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
 
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.
     double gap(int site) const { return gap_[site]; }
 
     // The maximisers of the settled pins.
-    CutPins pins(const MaxFlow& flow) const;
+    CutPins pins() const { return {free_, set_of_, set_begin_, members_}; }
 
    private:
     static constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -121,6 +121,7 @@ class PinnedCuts {
     std::int32_t n_reached_ = 0, n_scanned_ = 0, n_dead_ = 0;
     int n_repairs_ = 0;
 
+    std::vector<std::uint8_t> free_;  // labels of the free maximiser
     std::vector<double> gap_;
     std::vector<std::int32_t> set_of_, members_;
     std::vector<std::size_t> set_begin_;

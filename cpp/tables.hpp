@@ -9,6 +9,7 @@ namespace perturbmap {
 struct Tables {
     const double* data = nullptr;
     std::size_t stride = 0;
+    bool are_shared() const { return stride == 0; }
     const double* operator[](std::size_t edge) const { return data + edge * stride; }
 };
 

@@ -1,12 +1,16 @@
 #include "tree_dp.hpp"
 
 #include <algorithm>
+#include <limits>
 
+#include "pin_values.hpp"
 #include "simd.hpp"
 
 namespace perturbmap {
 
 namespace {
+
+static_assert(Forest::max_labels <= std::numeric_limits<Pointer>::max());
 
 // out[j] = max_i in[i] + table[i][j], and the first i that attains it.
 PERTURBMAP_SIMD
@@ -39,78 +43,118 @@ std::size_t first_maximum(std::size_t k, const double* x) {
 }  // namespace
 
 void TreeDP::upward_max() {
-    const std::size_t k_ = forest.n_labels();
+    const std::size_t width = forest_.n_labels();
     up_ = unary_;
     message_.resize(unary_.size());
     up_pointer_.resize(unary_.size());
-    argument_.resize(k_);
-    for (std::size_t p = forest.n_sites(); p-- > 0;) {
-        const TreeSite& site = forest[p];
+    argument_.resize(width);
+    for (std::size_t p = forest_.n_sites(); p-- > 0;) {
+        const TreeSite& site = forest_[p];
         if (site.parent < 0) continue;
-        double* message = message_.data() + p * k_;
-        max_plus(k_, forest.table(site, false), up_.data() + p * k_, message, argument_.data());
-        keep(argument_, up_pointer_.data() + p * k_);
-        normalise(k_, message);
-        double* up = up_.data() + static_cast<std::size_t>(site.parent) * k_;
-        for (std::size_t k = 0; k < k_; ++k) up[k] += message[k];
+        double* message = message_.data() + p * width;
+        max_plus(width, forest_.table(site, false), up_.data() + p * width, message, argument_.data());
+        keep(argument_, up_pointer_.data() + p * width);
+        normalise(width, message);
+        double* up = up_.data() + static_cast<std::size_t>(site.parent) * width;
+        for (std::size_t k = 0; k < width; ++k) up[k] += message[k];
     }
 }
 
 void TreeDP::backtrack(std::int32_t* labels) const {
-    const std::size_t k_ = forest.n_labels();
-    for (std::size_t p = 0; p < forest.n_sites(); ++p) {
-        const TreeSite& site = forest[p];
-        labels[site.site] =
-            site.parent < 0
-                ? static_cast<std::int32_t>(first_maximum(k_, up_.data() + p * k_))
-                : up_pointer_[p * k_ + static_cast<std::size_t>(labels[forest[static_cast<std::size_t>(site.parent)].site])];
+    const std::size_t width = forest_.n_labels();
+    for (std::size_t p = 0; p < forest_.n_sites(); ++p) {
+        const TreeSite& site = forest_[p];
+        if (site.parent < 0) {
+            labels[site.site] = static_cast<std::int32_t>(first_maximum(width, up_.data() + p * width));
+            continue;
+        }
+        const std::int32_t above = labels[forest_[static_cast<std::size_t>(site.parent)].site];
+        labels[site.site] = up_pointer_[p * width + static_cast<std::size_t>(above)];
     }
 }
 
-void TreeDP::maximise(const double* unary, std::int32_t* labels) {
-    forest.load(unary, unary_);
+double TreeDP::maximise(std::size_t copy, std::size_t example, std::int32_t* labels) {
+    const double* unary = forest_.batch().unary_of(copy, example);
+    forest_.select(example);
+    forest_.load(unary, unary_);
     upward_max();
     backtrack(labels);
+    return forest_.batch().score(unary, example, labels);
 }
 
-void TreeDP::pin(const std::int32_t* labels, double top, double* values) {
-    const std::size_t k_ = forest.n_labels();
-    down_.assign(unary_.size(), 0.0);
+// Marks the sites whose subtree has a wanted pin that the free maximiser does not satisfy. All of them come before
+// the position that is returned.
+std::size_t TreeDP::find_needed(const std::uint8_t* wanted, const std::int32_t* labels) {
+    const std::size_t n = forest_.n_sites(), width = forest_.n_labels();
+    if (!wanted) return n;
+    needed_.assign(n, 0);
+    std::size_t end = 0;
+    for (std::size_t p = n; p-- > 0;) {
+        const TreeSite& site = forest_[p];
+        const std::uint8_t* row = wanted + static_cast<std::size_t>(site.site) * width;
+        std::size_t n_wanted = 0;
+        for (std::size_t k = 0; k < width; ++k) n_wanted += row[k] != 0;
+        if (n_wanted > (row[labels[site.site]] != 0)) needed_[p] = 1;
+        if (!needed_[p]) continue;
+        if (site.parent >= 0) needed_[static_cast<std::size_t>(site.parent)] = 1;
+        end = std::max(end, p + 1);
+    }
+    return end;
+}
+
+void TreeDP::pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
+                 TreePins* pins) {
+    const double top = maximise(copy, example, labels);
+    const std::size_t n = forest_.n_sites(), width = forest_.n_labels(), end = find_needed(wanted, labels);
+    down_.assign(end * width, 0.0);
     outside_.resize(unary_.size());
     down_pointer_.resize(unary_.size());
-    free_.resize(forest.n_sites());
-    for (std::size_t p = 0; p < forest.n_sites(); ++p) {
-        const TreeSite& site = forest[p];
-        double *up = up_.data() + p * k_, *down = down_.data() + p * k_;
-        if (site.parent >= 0) {
-            max_plus(k_, forest.table(site, true), outside_.data() + p * k_, down, argument_.data());
-            keep(argument_, down_pointer_.data() + p * k_);
-            normalise(k_, down);
+    for (std::size_t p = 0; p < n; ++p) {
+        const TreeSite& site = forest_[p];
+        const std::size_t first = static_cast<std::size_t>(site.site) * width;
+        const std::size_t label = static_cast<std::size_t>(labels[site.site]);
+        double* out = values + first;
+        if (wanted && !needed_[p]) {
+            std::fill(out, out + width, not_wanted);
+        } else {
+            double *up = up_.data() + p * width, *down = down_.data() + p * width;
+            if (site.parent >= 0) {
+                max_plus(width, forest_.table(site, true), outside_.data() + p * width, down, argument_.data());
+                if (pins) keep(argument_, down_pointer_.data() + p * width);
+                normalise(width, down);
+            }
+            forest_.outside_of_children(p, unary_, down_, message_, outside_);
+            const double best = up[label] + down[label];
+            for (std::size_t k = 0; k < width; ++k) out[k] = top - std::max(0.0, best - (up[k] + down[k]));
+            if (wanted)
+                for (std::size_t k = 0; k < width; ++k) out[k] = wanted[first + k] ? out[k] : not_wanted;
         }
-        forest.outside_of_children(p, unary_, down_, message_, outside_);
         // A pin that the free maximiser satisfies has its value exactly; no other has more.
-        const std::size_t label = static_cast<std::size_t>(free_[p] = labels[site.site]);
-        const double best = up[label] + down[label];
-        double* out = values + static_cast<std::size_t>(site.site) * k_;
-        for (std::size_t k = 0; k < k_; ++k) out[k] = top - std::max(0.0, best - (up[k] + down[k]));
         out[label] = top;
     }
+    if (!pins) return;
+    pins->n_labels = width;
+    pins->order = forest_.shared_order();
+    pins->free.resize(n);
+    for (std::size_t p = 0; p < n; ++p) pins->free[p] = labels[forest_[p].site];
+    pins->up_pointer = up_pointer_;
+    pins->down_pointer.assign(down_pointer_.begin(), down_pointer_.begin() + static_cast<std::ptrdiff_t>(end * width));
 }
 
 void TreePins::add_moments(const double* weights, double* unary, double* pairwise, std::size_t stride) const {
-    const std::size_t n = order->size(), k_ = n_labels;
+    const std::size_t n = order->size(), width = n_labels;
     if (n == 0) return;
-    std::vector<double> mass(n * k_), from_child(n * k_, 0.0);
+    std::vector<double> mass(n * width), from_child(n * width, 0.0);
     // Pins that the free maximiser satisfies are moved to the first root: from there the pointers lead to
     // that very maximiser, ties or not.
     double satisfied = 0, total = 0;
     std::size_t n_roots = 0;
     for (std::size_t p = 0; p < n; ++p) {
-        const double* w = weights + static_cast<std::size_t>((*order)[p].site) * k_;
-        std::copy(w, w + k_, mass.begin() + static_cast<std::ptrdiff_t>(p * k_));
+        const double* w = weights + static_cast<std::size_t>((*order)[p].site) * width;
+        std::copy(w, w + width, mass.begin() + static_cast<std::ptrdiff_t>(p * width));
         satisfied += w[free[p]];
-        for (std::size_t k = 0; k < k_; ++k) total += w[k];
-        mass[p * k_ + static_cast<std::size_t>(free[p])] = 0;
+        for (std::size_t k = 0; k < width; ++k) total += w[k];
+        mass[p * width + static_cast<std::size_t>(free[p])] = 0;
         n_roots += (*order)[p].parent < 0;
     }
     mass[static_cast<std::size_t>(free[0])] = satisfied;
@@ -118,42 +162,43 @@ void TreePins::add_moments(const double* weights, double* unary, double* pairwis
     auto add_to_table = [&](const TreeSite& site, std::size_t parent_label, std::size_t label, double amount) {
         const std::size_t a = site.parent_is_second ? label : parent_label;
         const std::size_t b = site.parent_is_second ? parent_label : label;
-        pairwise[static_cast<std::size_t>(site.edge) * stride + a * k_ + b] += amount;
+        pairwise[static_cast<std::size_t>(site.edge) * stride + a * width + b] += amount;
     };
-    // Upwards: the weight of the pins in the subtree of each site, by the site's label.
-    for (std::size_t p = n; p-- > 0;) {
+    // Upwards: the weight of the pins in the subtree of each site, by the site's label. Sites without a row of
+    // pointers have no such pins.
+    for (std::size_t p = down_pointer.size() / width; p-- > 0;) {
         const TreeSite& site = (*order)[p];
         if (site.parent < 0) continue;
-        const double* here = mass.data() + p * k_;
-        double *sent = from_child.data() + p * k_, *above = mass.data() + static_cast<std::size_t>(site.parent) * k_;
-        const Pointer* pointer = down_pointer.data() + p * k_;
-        for (std::size_t k = 0; k < k_; ++k) {
+        const double* here = mass.data() + p * width;
+        double *sent = from_child.data() + p * width, *above = mass.data() + static_cast<std::size_t>(site.parent) * width;
+        const Pointer* pointer = down_pointer.data() + p * width;
+        for (std::size_t k = 0; k < width; ++k) {
             if (here[k] == 0) continue;
             sent[pointer[k]] += here[k];
             add_to_table(site, static_cast<std::size_t>(pointer[k]), k, here[k]);
         }
-        for (std::size_t k = 0; k < k_; ++k) above[k] += sent[k];
+        for (std::size_t k = 0; k < width; ++k) above[k] += sent[k];
     }
     // Downwards: the weight of all other pins. Those of other trees leave this one at its free maximiser.
     for (std::size_t p = 0; p < n; ++p) {
         const TreeSite& site = (*order)[p];
-        double* here = mass.data() + p * k_;
+        double* here = mass.data() + p * width;
         if (site.parent < 0) {
             double own = 0;
-            for (std::size_t k = 0; k < k_; ++k) own += here[k];
+            for (std::size_t k = 0; k < width; ++k) own += here[k];
             here[free[p]] += n_roots > 1 ? total - own : 0.0;
         } else {
-            const double *above = mass.data() + static_cast<std::size_t>(site.parent) * k_, *sent = from_child.data() + p * k_;
-            const Pointer* pointer = up_pointer.data() + p * k_;
-            for (std::size_t k = 0; k < k_; ++k) {
+            const double *above = mass.data() + static_cast<std::size_t>(site.parent) * width, *sent = from_child.data() + p * width;
+            const Pointer* pointer = up_pointer.data() + p * width;
+            for (std::size_t k = 0; k < width; ++k) {
                 const double other = above[k] - sent[k];
                 if (other == 0) continue;
                 here[pointer[k]] += other;
                 add_to_table(site, k, static_cast<std::size_t>(pointer[k]), other);
             }
         }
-        double* out = unary + static_cast<std::size_t>(site.site) * k_;
-        for (std::size_t k = 0; k < k_; ++k) out[k] += here[k];
+        double* out = unary + static_cast<std::size_t>(site.site) * width;
+        for (std::size_t k = 0; k < width; ++k) out[k] += here[k];
     }
 }
 
