@@ -1,24 +1,27 @@
-from . import datasets, models, objectives, solvers, structures, task_losses, uai
+from . import datasets, models, objectives, solvers, structures, task_losses, testing, uai
 from . import images as images
 from . import nn as nn
-from .calibration import Calibration
-from .decoding import Decoding
-from .estimator import FitInterruptedWarning, StructuredPredictor
-from .examples import Example
-from .graphs import GraphEdges, graph_edges, grid_edges, potts
+from .data import Example
+from .data.store import Store, write_store
+from .distributed import LocalSGD
+from .estimator import FitInterruptedWarning, StructuredPredictor, regularisation_path
 from .inference import (
     COUNTED,
     EXACT,
     INTEGRATED,
     PINNED,
+    Calibration,
+    Decoding,
     Estimate,
     MarginalMethod,
+    PerturbedMethod,
     decode,
     log_partition_bound,
     marginals,
     sample,
 )
-from .models import GraphModel, MatchingModel, Model, SequenceModel
+from .models import GraphModel, LinearModel, MatchingModel, Model, SequenceModel
+from .noise import gumbel_noise, perturb
 from .objectives import (
     ExactLogLikelihood,
     ExactMarginalLogLikelihood,
@@ -27,31 +30,28 @@ from .objectives import (
     Objective,
     StructuredHinge,
 )
-from .penalty_path import regularisation_path
-from .perturbation import gumbel_noise, perturb
-from .potentials import Moments, Potentials
+from .potentials import GraphEdges, Layout, Moments, Potentials, SiteLabels, graph_edges, grid_edges, potts
 from .solvers import (
     BCFW,
     LBFGS,
     DoubleSGD,
-    LocalSGD,
     NoAveraging,
     PolynomialAveraging,
     Solver,
     SuffixAveraging,
     UniformAveraging,
 )
-from .store import Store, write_store
 from .structures import (
     BinaryGraph,
     BruteForce,
     Chain,
-    ExactStructure,
     FromSolver,
     InfeasibleError,
     Matching,
+    Maximum,
     Pinned,
     Structure,
+    SummableStructure,
     Tree,
 )
 from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
@@ -75,7 +75,6 @@ __all__ = [
     "Estimate",
     "ExactLogLikelihood",
     "ExactMarginalLogLikelihood",
-    "ExactStructure",
     "Example",
     "FitInterruptedWarning",
     "FromSolver",
@@ -83,26 +82,32 @@ __all__ = [
     "GraphModel",
     "Hamming",
     "InfeasibleError",
+    "Layout",
+    "LinearModel",
     "LocalSGD",
     "LogLikelihood",
     "MarginalLogLikelihood",
     "MarginalMethod",
     "Matching",
     "MatchingModel",
+    "Maximum",
     "Model",
     "Moments",
     "NoAveraging",
     "Objective",
+    "PerturbedMethod",
     "Pinned",
     "PolynomialAveraging",
     "Potentials",
     "SequenceModel",
+    "SiteLabels",
     "Solver",
     "Store",
     "Structure",
     "StructuredHinge",
     "StructuredPredictor",
     "SuffixAveraging",
+    "SummableStructure",
     "TaskLoss",
     "Tree",
     "UniformAveraging",
@@ -124,6 +129,7 @@ __all__ = [
     "solvers",
     "structures",
     "task_losses",
+    "testing",
     "uai",
     "write_store",
 ]

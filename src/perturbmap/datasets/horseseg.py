@@ -1,7 +1,7 @@
 """HorseSeg (Kolesnikov, Guillaumin, Ferrari and Lampert 2014): loaders of both layouts, for those who have its files.
 
 ``horseSeg_*.mat``      MATLAB 7.3: cells of patterns and labels, with edge features and superpixel sizes.
-``horse-features.bin``  The original release: HDF5, one data set an image and quantity, no edge features and no sizes.
+``horse-features.bin``  The original release: HDF5, one data set per image and quantity, no edge features, no sizes.
 
 HDF5 shows MATLAB's arrays with their axes reversed: ``features``, 1969 x D there, is (D, 1969) here.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.examples import Example
+from perturbmap.data import Example
 
 
 class Segmentation(NamedTuple):
@@ -112,7 +112,7 @@ def _integers(values: Any) -> NDArray[np.int64]:
 
 
 def _pairs(values: NDArray[np.int64], n_edges: int) -> NDArray[np.int64]:
-    """One row an edge, whichever axis the file has the two ends on."""
+    """One row for each edge, whichever axis the file has the two ends on."""
     if values.ndim == 2 and values.shape == (2, n_edges) and n_edges != 2:
         return values.T
     return values.reshape(n_edges, 2)

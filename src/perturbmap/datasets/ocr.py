@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Of the handwritten words.
+#: The number of folds of the handwritten words.
 N_FOLDS = 10
 #: "small": train on one fold, test on the nine others; "large": train on nine, test on one.
 PROTOCOLS = ("small", "large")
@@ -77,7 +77,7 @@ def load_ocr(path: str | os.PathLike[str] | None = None) -> OCR:
 
 
 def _read_letter_data(path: str | os.PathLike[str]) -> OCR:
-    """One letter a line: id, letter, id of the next (-1 at the end of a word), word, position, fold, pixels."""
+    """Reads a letter per line: id, letter, id of the next (-1 at the end of a word), word, position, fold, pixels."""
     with open(path, "rb") as start:
         is_packed = start.read(2) == b"\x1f\x8b"
     X: list[NDArray[np.float64]] = []

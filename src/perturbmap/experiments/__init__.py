@@ -1,1 +1,1 @@
-"""The paper's experiments, one module each, and the results and reports that they share."""
+"""The paper's experiments, one folder each, and the results and reports that they share."""

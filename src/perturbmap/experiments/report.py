@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.persistence import write_atomically
+from perturbmap.support.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

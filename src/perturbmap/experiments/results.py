@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perturbmap.persistence import write_atomically
+from perturbmap.support.files import write_atomically
 
 FORMAT_VERSION = 1
 
@@ -88,7 +88,7 @@ class Results:
         self._write()
 
     def update(self, entries: Mapping[str, Any]) -> None:
-        """Several entries at once."""
+        """Sets several entries, written to disk at once."""
         self._contents["entries"].update(entries)
         self._write()
 

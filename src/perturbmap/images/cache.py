@@ -14,14 +14,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.examples import Example
-from perturbmap.experiments.progress import Progress
-from perturbmap.images.bar import as_progress
+from perturbmap.data import Example
 from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.parallel import for_each
 from perturbmap.images.reading import Path_, as_paths
 from perturbmap.images.superpixels import Superpixels
-from perturbmap.persistence import write_atomically
+from perturbmap.support.files import write_atomically
+from perturbmap.support.progress import Progress, as_progress
 
 FORMAT_VERSION = 1
 ARRAYS = ("features", "edges", "edge_features", "map")
@@ -32,7 +31,7 @@ CHECKS = "checksums.json"
 class FeatureCache:
     """A folder of described images, one folder each, named by a hash of settings, vocabularies and the file's bytes.
 
-    So an image may move or be renamed, and other settings never collide. An entry is one ``.npy`` file an array,
+    So an image may move or be renamed, and other settings never collide. An entry is one ``.npy`` file per array,
     since those can be mapped into memory (members of an ``.npz`` cannot), and a file of checksums, written last. Each
     file is written atomically: whoever is killed, or works in the same folder at the same time, leaves no entry that
     is trusted and wrong.

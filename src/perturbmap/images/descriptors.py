@@ -10,7 +10,7 @@ from skimage.color import rgb2lab
 from perturbmap.images.reading import Pixels
 
 N_ORIENTATIONS = 8
-N_CELLS = 4  # a side
+N_CELLS = 4  # on each side of a patch
 LARGEST_ENTRY = 0.2  # of a normalised descriptor: one strong edge must not drown the others
 LEAST_CONTRAST = 0.005  # below it there is noise, no texture: the descriptor is zero
 

@@ -14,17 +14,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from perturbmap import persistence
-from perturbmap.checks import check_count, check_number
-from perturbmap.examples import Example
-from perturbmap.experiments.progress import Progress
+from perturbmap.data import Example
 from perturbmap.images import descriptors
-from perturbmap.images.bar import as_progress
 from perturbmap.images.parallel import for_each
 from perturbmap.images.reading import Path_, Pixels, as_paths, read_image, reduce_image
 from perturbmap.images.superpixels import Superpixels, segment
 from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
+from perturbmap.support import archive
+from perturbmap.support.checks import check_count, check_number
+from perturbmap.support.description import to_json
+from perturbmap.support.progress import Progress, as_progress
 
 KIND = "image features"
 FEATURES_VERSION = 1  # to be raised with every change of what an image's features are: caches know it
@@ -90,12 +90,12 @@ class ImageFeatures:
 
     @property
     def n_features(self) -> int:
-        """Of a superpixel."""
+        """The number of features of a superpixel."""
         return 1 + 3 * (self.n_position_words + self.n_colour_words + self.n_sift_words)
 
     @property
     def n_edge_features(self) -> int:
-        """Of an edge."""
+        """The number of features of an edge."""
         return 1 + 3 * len(KINDS) * len(SCALES)
 
     def fit(self, paths: Iterable[Path_], *, n_jobs: int = 1, progress: bool | Progress = True) -> ImageFeatures:
@@ -110,7 +110,7 @@ class ImageFeatures:
         bar.begin("looking at images")
         try:
             jobs = [(self, path, n_each, (self.seed, n)) for n, path in enumerate(files)]
-            for n, samples in for_each(_sample, jobs, n_jobs):
+            for n, samples in for_each(sample_descriptors, jobs, n_jobs):
                 found[n] = samples
                 bar.advance(0.9 * len(found) / len(files))
             if not found:
@@ -135,7 +135,7 @@ class ImageFeatures:
         return self.describe(path).example
 
     def describe(self, path: Path_) -> DescribedImage:
-        """`transform` and `superpixels` at once, for the price of the first."""
+        """The image as an example, and its superpixels, for about the time of `transform` alone."""
         words = self._fitted()
         image = self._read(path)
         regions = segment(image, self.n_superpixels, self.compactness)
@@ -163,7 +163,7 @@ class ImageFeatures:
         return image if self.max_side is None else reduce_image(image, self.max_side)
 
     def _descriptors(self, image: Pixels) -> dict[str, list[Pixels]]:
-        """Of each kind, one grid or more."""
+        """The descriptors of each kind, on one grid or more."""
         return {
             "position": [descriptors.positions(*image.shape[:2])],
             "colour": [descriptors.colours(image)],
@@ -175,15 +175,16 @@ class ImageFeatures:
             raise ValueError("this ImageFeatures has no vocabularies yet: call fit on training images, or load.")
         return self.vocabularies_
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """The parameters that decide what is computed, by name."""
         names = ("n_superpixels", "compactness", "sift_step", "sift_cell_sizes", "n_samples", "seed")
-        settings = {name: persistence.to_json(getattr(self, name)) for name in names}
+        settings = {name: to_json(getattr(self, name)) for name in names}
         return settings if self.max_side is None else {**settings, "max_side": self.max_side}
 
     def fingerprint(self) -> str:
-        """Of all that decides an image's features but its pixels: settings, words, libraries that cut and decode."""
+        """A digest of what decides features, but for the pixels: settings, words, libraries that cut and decode."""
         libraries = {name: version(name) for name in ("scikit-image", "pillow")}
-        text = json.dumps([FEATURES_VERSION, self._settings(), libraries], sort_keys=True)
+        text = json.dumps([FEATURES_VERSION, self.settings(), libraries], sort_keys=True)
         digest = hashlib.sha256(text.encode())
         for kind, vocabulary in self._fitted().items():
             digest.update(f"{kind} {vocabulary.words.shape}".encode())
@@ -191,18 +192,18 @@ class ImageFeatures:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Settings and vocabularies, as one file without pickle."""
-        persistence.write(path, KIND, *self.contents())
+        """Writes settings and vocabularies to one file, without pickle."""
+        archive.write(path, KIND, *self.contents())
 
     def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
         arrays = {kind: vocabulary.words for kind, vocabulary in self._fitted().items()}
-        return {"settings": self._settings()}, arrays
+        return {"settings": self.settings()}, arrays
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ImageFeatures:
-        """What `save` wrote."""
-        about, arrays = persistence.read(path, KIND, ["settings"], KINDS)
+        """The features that `save` wrote, with their vocabularies."""
+        about, arrays = archive.read(path, KIND, ["settings"], KINDS)
         try:
             return cls.from_contents(about, arrays)
         except (TypeError, ValueError) as error:
@@ -218,7 +219,7 @@ class ImageFeatures:
         return made
 
 
-def _sample(
+def sample_descriptors(
     features: ImageFeatures, path: Path_, n_samples: int, seed: tuple[int, ...]
 ) -> dict[str, NDArray[np.float32]]:
     """Some descriptors of each kind of one image."""

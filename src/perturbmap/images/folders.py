@@ -18,7 +18,7 @@ Boxes = list[list[float]]
 
 @lru_cache(maxsize=1)
 def _suffixes() -> frozenset[str]:
-    """Of the files that Pillow reads."""
+    """The suffixes of the files that Pillow reads."""
     return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.annotations import UNKNOWN
 from perturbmap.images.reading import VOID
 from perturbmap.images.superpixels import Superpixels
 from perturbmap.potentials import Labels
+from perturbmap.potentials.site_labels import UNKNOWN
 
 
 def _map(regions: Labels | Superpixels) -> Labels:
@@ -44,7 +44,7 @@ def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
     """
     filled = np.array(labels, dtype=np.int32)
     if len(filled) != len(regions) or not (filled >= 0).any():
-        raise ValueError(f"labels must be one a superpixel, {len(regions)}, and some of them must be known.")
+        raise ValueError(f"labels must be one for each superpixel, {len(regions)}, and some of them must be known.")
     here, there = np.concatenate([regions.edges, regions.edges[:, ::-1]]).T
     while (filled < 0).any():
         known = filled[there] >= 0

@@ -16,10 +16,10 @@ T = TypeVar("T")
 def for_each(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], n_jobs: int) -> Iterator[tuple[int, T]]:
     """(position, result) of each job as it ends, in any order; a broken image is skipped with a warning.
 
-    ``n_jobs`` as in joblib: -1 is one process a core, 1 stays in this one.
+    ``n_jobs`` as in joblib: -1 is one process per core, 1 stays in this one.
     """
     if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise ValueError(f"n_jobs must be a number of processes, or -1 for one a core, but is {n_jobs!r}.")
+        raise ValueError(f"n_jobs must be a number of processes, or -1 for one per core, but is {n_jobs!r}.")
     if n_jobs == 1 or len(jobs) < 2:
         done: Any = (_one(function, n, job) for n, job in enumerate(jobs))
     else:

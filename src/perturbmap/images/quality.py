@@ -9,18 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
-from perturbmap.experiments.progress import Progress
-from perturbmap.images.bar import as_progress
 from perturbmap.images.labels import labels_from_mask
 from perturbmap.images.segmenter import Segmentation, Segmenter
 from perturbmap.images.superpixels import paint
 from perturbmap.images.training_set import TrainingSet
+from perturbmap.support.progress import Progress, as_progress
 
 
 @final
 @dataclass(frozen=True)
 class Quality:
-    """Of one image, or a mean; void does not count, and NaN is an image of nothing else.
+    """How good a segmentation is, of one image or on average; void does not count, and NaN is an image of void alone.
 
     balanced_error : of pixels, the mean of the missed shares of foreground and of background
     superpixel_balanced_error : the same, where a superpixel's truth is what covers more of it
@@ -35,7 +34,7 @@ class Quality:
 
     @classmethod
     def of(cls, found: Segmentation, mask: NDArray[np.uint8]) -> Quality:
-        """Against a mask as `read_mask` has it."""
+        """The quality of a segmentation, against a mask as `read_mask` has it."""
         regions = found.regions
         truth = labels_from_mask(regions, mask)
         balanced, wrong, iou = _measures(mask, found.mask)
@@ -43,7 +42,7 @@ class Quality:
 
     @classmethod
     def mean(cls, qualities: list[Quality]) -> tuple[Quality, Quality]:
-        """Over images, with its standard error (NaN for one image)."""
+        """The mean over images, with its standard error (NaN for one image)."""
         table = np.array([[getattr(q, field.name) for field in fields(cls)] for q in qualities])
         table = table[~np.isnan(table).any(axis=1)]
         if len(table) == 0:

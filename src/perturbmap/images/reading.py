@@ -36,7 +36,7 @@ def read_image(path: Path_) -> Pixels:
     not applied, since masks and boxes refer to what is stored. `ImageError` for a file that is damaged, truncated, no
     image, or below 16 pixels a side.
     """
-    image = _open(path)
+    image = open_image(path)
     if min(image.size) < SMALLEST_SIDE:
         raise ImageError(
             f"{path} is {image.width} x {image.height} pixels, too small for superpixels and their texture: "
@@ -65,7 +65,7 @@ def reduce_image(image: Pixels, max_side: int) -> Pixels:
 
 def image_size(path: Path_) -> tuple[int, int]:
     """(height, width), from the file's header alone."""
-    width, height = _open(path, pixels=False).size
+    width, height = open_image(path, pixels=False).size
     return int(height), int(width)
 
 
@@ -77,7 +77,7 @@ def read_mask(path: Path_, image: Path_ | None = None, binary: bool | None = Non
     would be misread: say ``binary=False`` where such exist, and ``binary=True`` where 255 is always foreground. Of a
     palette the numbers count, not the colours. With ``image``, the path of the mask's image, their sizes must agree.
     """
-    opened = _open(path)
+    opened = open_image(path)
     values = np.asarray(opened)
     if values.ndim == 3:
         colours = values[..., : len([band for band in opened.getbands() if band != "A"])]
@@ -85,7 +85,7 @@ def read_mask(path: Path_, image: Path_ | None = None, binary: bool | None = Non
             raise ImageError(f"{path} is no mask: it is coloured. Masks hold 0, 1 and 255 (void), or 0 and 255.")
         values = colours[..., 0]
     if image is not None:
-        size = _open(image, pixels=False).size
+        size = open_image(image, pixels=False).size
         if size != opened.size:
             raise ImageError(
                 f"the mask {path} is {opened.width} x {opened.height} pixels but its image {image} is "
@@ -123,7 +123,7 @@ _DAMAGE = (
 )
 
 
-def _open(path: Path_, *, pixels: bool = True) -> Any:
+def open_image(path: Path_, *, pixels: bool = True) -> Any:
     """The image, decoded, or its header alone; a missing file is a FileNotFoundError, a bad one an `ImageError`."""
     with open(path, "rb") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's notes on odd metadata; what matters is raised

@@ -12,7 +12,7 @@ from scipy.ndimage import binary_dilation, binary_erosion
 
 from perturbmap.images.reading import Path_, Pixels, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter
-from perturbmap.persistence import write_atomically
+from perturbmap.support.files import write_atomically
 
 TINT = np.array([235, 0, 150], dtype=np.float32) / 255  # few things are of this colour
 OPACITY = 0.4
@@ -20,13 +20,16 @@ COLUMNS = ("image", "width", "height", "foreground_share", "mean_uncertainty_bit
 
 
 def result_files(stem: str, folder: Path) -> dict[str, Path]:
-    """What `write_results` writes."""
+    """The files that `write_results` writes, by what they hold."""
     endings = {"mask": "mask.png", "probability": "probability.png", "overlay": "overlay.jpg"}
     return {kind: folder / f"{stem}_{ending}" for kind, ending in endings.items()}
 
 
 def write_results(segmenter: Segmenter, image: Path, folder: Path) -> dict[str, Any]:
-    """Segments the image and writes a mask (0 and 255), a probability map (0..255) and an overlay; its line."""
+    """Segments the image and writes a mask (0 and 255), a probability map (0..255) and an overlay.
+
+    Returns the image's line of the table, by column.
+    """
     found = segmenter.predict(image)
     files = result_files(image.stem, folder)
     _save(255 * found.mask, files["mask"], "PNG")

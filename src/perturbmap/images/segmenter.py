@@ -15,21 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from perturbmap import persistence
-from perturbmap.decoding import Decoding
 from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
-from perturbmap.experiments.progress import Progress
-from perturbmap.images.bar import as_progress
 from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.masks import Masks
 from perturbmap.images.reading import Path_, image_size
 from perturbmap.images.superpixels import paint, stretch
 from perturbmap.images.training_set import TrainingSet
+from perturbmap.inference.decoding import Decoding
 from perturbmap.models import GraphModel
 from perturbmap.objectives import MarginalLogLikelihood
 from perturbmap.potentials import Floats, Labels
 from perturbmap.solvers import DoubleSGD
 from perturbmap.structures import BinaryGraph
+from perturbmap.support import archive
+from perturbmap.support.progress import Progress, as_progress
 from perturbmap.task_losses import BalancedHamming
 
 KIND = "segmenter"
@@ -70,17 +69,17 @@ class Segmentation:
 
     @property
     def mask(self) -> NDArray[np.uint8]:
-        """(height, width), 1 for foreground."""
+        """The mask of the image, (height, width), 1 for foreground."""
         return paint(self.regions, self.labels).astype(np.uint8)
 
     @property
     def probability(self) -> NDArray[np.float32]:
-        """(height, width), of foreground."""
+        """The probability of foreground at each pixel, (height, width)."""
         return paint(self.regions, self.probabilities.astype(np.float32))
 
     @property
     def foreground_share(self) -> float:
-        """Of the area."""
+        """The share of the area that is foreground."""
         return self._mean(self.labels)
 
     @property
@@ -161,24 +160,23 @@ class Segmenter:
         """
         if not isinstance(image, DescribedImage):
             return self.predict(self.features.describe(image), image_size(image) if shape is None else shape)
-        data, f = self.predictor._potentials([image.example])
-        q = self.predictor._marginals(f, None)
-        labels, probabilities = self.predictor._decode(data, f, q), q[:, 1]
+        (q,) = self.predictor.predict_marginals([image.example])
+        (labels,) = self.predictor.predict([image.example], marginals=[q])
         regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
-        return Segmentation(regions, labels.astype(np.int32), probabilities)
+        return Segmentation(regions, labels.astype(np.int32), q[:, 1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Vocabularies, weights and settings as one file, atomically, without pickle."""
+        """Writes vocabularies, weights and settings to one file, atomically, without pickle."""
         about, arrays = {}, {}
         for part in ("features", "predictor"):
             about[part], values = getattr(self, part).contents()
             arrays.update({f"{part}.{name}": array for name, array in values.items()})
-        persistence.write(path, KIND, about, arrays)
+        archive.write(path, KIND, about, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Segmenter:
-        """What `save` wrote; ValueError for a damaged, truncated or foreign file."""
-        about, arrays = persistence.read(path, KIND, ["features", "predictor"], [])
+        """The segmenter that `save` wrote; ValueError for a damaged, truncated or foreign file."""
+        about, arrays = archive.read(path, KIND, ["features", "predictor"], [])
 
         def values(part: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(f"{part}."): v for name, v in arrays.items() if name.startswith(f"{part}.")}

@@ -8,12 +8,12 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from perturbmap.examples import Example
-from perturbmap.images.bar import as_progress
+from perturbmap.data import Example
+from perturbmap.data.store.writing import SHARD_BYTES, write_store
 from perturbmap.images.cache import FeatureCache
 from perturbmap.images.features import DescribedImage
 from perturbmap.images.reading import Path_, as_paths
-from perturbmap.store.writing import SHARD_BYTES, write_store
+from perturbmap.support.progress import as_progress
 
 # Images that are described, or fetched from the cache, at a time.
 _CHUNK = 64

@@ -13,8 +13,8 @@ from skimage.color import rgb2lab
 from skimage.measure import label
 from skimage.segmentation import slic
 
-from perturbmap.checks import check_count, check_number
 from perturbmap.potentials import Labels
+from perturbmap.support.checks import check_count, check_number
 
 
 @final
@@ -116,12 +116,12 @@ def adjacency(regions: Labels) -> Labels:
 
 
 def paint(regions: Labels | Superpixels, values: Any) -> NDArray[Any]:
-    """One value (or row of values) a superpixel, back on the pixels: (height, width, ...)."""
+    """Values of superpixels, one (or one row) for each, back on the pixels: (height, width, ...)."""
     where = regions.map if isinstance(regions, Superpixels) else np.asarray(regions)
     array = np.asarray(values)
     n = int(where.max()) + 1
     if array.ndim == 0 or len(array) != n:
-        raise ValueError(f"values must be one a superpixel, {n}, but has shape {array.shape}.")
+        raise ValueError(f"values must be one for each superpixel, {n}, but has shape {array.shape}.")
     return np.asarray(array[where])
 
 

@@ -11,8 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.examples import Example
-from perturbmap.experiments.progress import Progress
+from perturbmap.data import Example
 from perturbmap.images.cache import FeatureCache
 from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.labels import labels_from_boxes, labels_from_mask
@@ -20,6 +19,7 @@ from perturbmap.images.masks import Masks
 from perturbmap.images.reading import ImageError, Path_, as_paths, image_size
 from perturbmap.images.superpixels import stretch
 from perturbmap.potentials import Labels
+from perturbmap.support.progress import Progress
 
 
 @final
@@ -43,7 +43,7 @@ class TrainingSet:
         return np.array([path in self.masks for path in self.paths])
 
     def take(self, indices: Iterable[int]) -> TrainingSet:
-        """Some of the images."""
+        """The training set of some of the images."""
         some = list(indices)
         return replace(
             self, paths=[self.paths[n] for n in some], X=[self.X[n] for n in some], y=[self.y[n] for n in some]
@@ -105,7 +105,7 @@ def check_boxes(boxes: Mapping[Path, Any]) -> None:
 
 
 def _known(path: Path, image: DescribedImage, masks: Masks, boxes: Mapping[Path, Any]) -> tuple[Example, Any]:
-    """The example and its labels."""
+    """The example of an image, and what is known of its labels."""
     x = image.example
     if path in masks:
         mask = masks[path]

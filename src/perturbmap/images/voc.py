@@ -31,10 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from perturbmap.experiments.progress import Progress
-from perturbmap.images.bar import as_progress
 from perturbmap.images.folders import Boxes, list_images
-from perturbmap.images.reading import VOID, ImageError, Path_, SkippedImageWarning, _open
+from perturbmap.images.reading import VOID, ImageError, Path_, SkippedImageWarning, open_image
+from perturbmap.support.progress import Progress, as_progress
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
@@ -182,9 +181,9 @@ def _split(
 
 
 def _voc_mask(path: Path, index: int) -> Mask | None:
-    """None where it cannot be read or does not show the class."""
+    """The mask in a file of VOC; None where it cannot be read or does not show the class."""
     try:
-        values = np.asarray(_open(path))
+        values = np.asarray(open_image(path))
     except (ImageError, FileNotFoundError) as error:
         _leave_out(str(error))
         return None
@@ -262,8 +261,8 @@ _PARTS = ("small", "test", "medium", "unlabelled")
 
 
 def _write_image(source: Path, target: Path) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(width, height) before and after."""
-    image = _open(source)
+    """Writes the reduced image; returns (width, height) before and after."""
+    image = open_image(source)
     scale = min(1.0, LONGER_SIDE / max(image.size))
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     if size == image.size and image.format == "JPEG":

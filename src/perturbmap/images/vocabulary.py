@@ -12,8 +12,8 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from perturbmap import persistence
-from perturbmap.checks import check_count
+from perturbmap.support import archive
+from perturbmap.support.checks import check_count
 
 KIND = "vocabulary"
 CHUNK = 8192  # rows; fixed, since the rounding of a product may depend on its size
@@ -27,13 +27,13 @@ class Vocabulary:
         array = np.ascontiguousarray(words, dtype=np.float32)
         if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
             raise ValueError(
-                f"words must be a matrix of finite numbers, one row a word, but has shape {array.shape}."
+                f"words must be a matrix of finite numbers, one row for each word, but has shape {array.shape}."
             )
         self.words = array
 
     @classmethod
     def learn(cls, name: str, descriptors: Any, n_words: int, seed: int) -> Vocabulary:
-        """By mini-batch k-means (Sculley, 2010), one start; the same seed gives the same bits on one machine."""
+        """Learns by mini-batch k-means (Sculley, 2010), one start; one seed gives the same bits on one machine."""
         n_words = check_count(f"n_{name}_words", n_words)
         X = np.asarray(descriptors, dtype=np.float32)
         if len(X) < n_words:
@@ -66,10 +66,10 @@ class Vocabulary:
         return found.reshape(X.shape[:-1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Without pickle; see `load`."""
-        persistence.write(path, KIND, {}, {"words": self.words})
+        """Writes the words to a file, without pickle; see `load`."""
+        archive.write(path, KIND, {}, {"words": self.words})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """What `save` wrote."""
-        return cls(persistence.read(path, KIND, [], ["words"])[1]["words"])
+        """The vocabulary that `save` wrote to a file."""
+        return cls(archive.read(path, KIND, [], ["words"])[1]["words"])

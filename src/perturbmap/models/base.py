@@ -1,50 +1,112 @@
-"""Models: from features and weights to potentials, and the adjoint."""
+"""Models: from features and weights to potentials, and back from their gradient to that of the weights."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from numpy.typing import NDArray
 
-from perturbmap.examples import Dataset
+from perturbmap.data import Dataset
 from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.support.parts import Part
+
+#: From the gradient with respect to potentials to that with respect to weights.
+Pullback = Callable[[Moments], Floats]
 
 
-class Model(BaseEstimator):
-    """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``.
+class Model(Part):
+    """A map from weights w and the features of examples to potentials.
 
-    ``pullback`` is its adjoint, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.
+    The weights are one vector, made of named blocks (`shapes`). A model that is linear in them derives from
+    `LinearModel`; one that is not has `apply`.
     """
 
-    @abstractmethod
-    def n_weights(self, data: Dataset, n_labels: int) -> int:
-        """The length of w; raises ValueError where the examples lack what the model needs."""
+    #: Whether the potentials are linear in the weights.
+    is_linear: ClassVar[bool] = False
+    #: The blocks of weights that must not be negative, so that f can be maximised.
+    nonnegative: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, data: Dataset, n_labels: int) -> None:
+        """Raises ValueError where the examples lack what the model needs; called once, before any work."""
 
     @abstractmethod
+    def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the blocks of w by name, in their order."""
+
+    @abstractmethod
+    def apply(self, w: Floats, batch: Dataset, n_labels: int) -> tuple[Potentials, Pullback]:
+        """The potentials f of every example of the batch, and the pullback at w.
+
+        The potentials are made by ``Potentials.on(batch.layout, ...)``.
+
+        The pullback gives the gradient with respect to w of ``sum(moments * potentials)``.
+        """
+
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
-        """F for every example of the batch."""
+        """The potentials f of every example of the batch."""
+        return self.apply(w, batch, n_labels)[0]
 
-    @abstractmethod
-    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
-        """The gradient with respect to w of ``sum(moments * potentials)``."""
+    def n_weights(self, data: Dataset, n_labels: int) -> int:
+        """The length of the weight vector w."""
+        return sum(math.prod(shape) for shape in self.shapes(data, n_labels).values())
+
+    def unpack(self, w: Floats, data: Dataset, n_labels: int) -> dict[str, Floats]:
+        """The blocks of w by name, as views in their shapes."""
+        blocks, first = {}, 0
+        for name, shape in self.shapes(data, n_labels).items():
+            size = math.prod(shape)
+            blocks[name] = w[first : first + size].reshape(shape)
+            first += size
+        return blocks
 
     def squared_length(self, data: Dataset) -> float:
-        """How far a weight moves the scores of a site, squared, on average: of the features it is multiplied with.
+        """How far a weight moves the scores of a site, squared, on average: that of the features it multiplies.
 
         The first step of `DoubleSGD` is measured by it.
         """
         return data.features.mean_squared_norm() + 1.0
 
-    def nonnegative(self, data: Dataset, n_labels: int) -> slice:
-        """Which weights must not be negative, so that f can be maximised; none unless the model says otherwise."""
-        return slice(0, 0)
+    def nonnegative_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp]:
+        """The positions in w of the weights that must not be negative."""
+        if not self.nonnegative:
+            return np.empty(0, dtype=np.intp)
+        blocks = self.unpack(np.arange(self.n_weights(data, n_labels), dtype=np.float64), data, n_labels)
+        return np.concatenate([blocks[name].ravel() for name in self.nonnegative]).astype(np.intp)
 
     def project(self, w: Floats, data: Dataset, n_labels: int) -> Floats:
-        """The nearest weights that obey `nonnegative`."""
-        signed = self.nonnegative(data, n_labels)
-        if signed.start == signed.stop:
-            return w
-        w = w.copy()
-        w[signed] = np.maximum(0.0, w[signed])
+        """The nearest weights of which those in `nonnegative` are not negative."""
+        return project(w, self.nonnegative_weights(data, n_labels))
+
+
+def project(w: Floats, nonnegative: NDArray[np.intp]) -> Floats:
+    """The nearest weights of which those at these positions are not negative."""
+    if nonnegative.size == 0:
         return w
+    w = w.copy()
+    w[nonnegative] = np.maximum(0.0, w[nonnegative])
+    return w
+
+
+class LinearModel(Model):
+    """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``.
+
+    ``pullback`` is its adjoint, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.
+    """
+
+    is_linear = True
+
+    @abstractmethod
+    def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
+        """The potentials f of every example of the batch, a linear function of w."""
+
+    @abstractmethod
+    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
+        """The gradient with respect to w of ``sum(moments * potentials)``, the same at every w."""
+
+    def apply(self, w: Floats, batch: Dataset, n_labels: int) -> tuple[Potentials, Pullback]:
+        return self.potentials(w, batch, n_labels), partial(self.pullback, batch, n_labels)

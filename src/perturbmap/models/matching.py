@@ -6,65 +6,64 @@ from typing import final
 
 import numpy as np
 
-from perturbmap.examples import Dataset
-from perturbmap.models.base import Model
+from perturbmap.data import Dataset
+from perturbmap.models.base import LinearModel
 from perturbmap.potentials import Floats, Moments, Potentials
+
+# What a label that an example does not have scores, beside the largest score of the example.
+_OUT_OF_REACH = -1e6
 
 
 @final
-class MatchingModel(Model):
+class MatchingModel(LinearModel):
     """``f(y) = sum_d x_d' W z_{y_d}``: x are the sites' features, z the ``label_features`` of the same example.
 
     Label k, the k-th of ``classes_``, is row k of ``label_features``. Examples may have fewer rows than there are
     labels; those that an example does not have are scored out of reach.
 
-    >>> from perturbmap.examples import Dataset
+    >>> from perturbmap.data import Dataset
     >>> data = Dataset.from_examples([pm.Example(np.eye(2), label_features=np.eye(2))])
     >>> pm.MatchingModel().potentials(np.arange(4.0), data, n_labels=2).unary
     array([[0., 1.],
            [2., 3.]])
     """
 
-    def n_weights(self, data: Dataset, n_labels: int) -> int:
-        """W, row by row."""
+    def check(self, data: Dataset, n_labels: int) -> None:
+        """See `Model.check`: label features of every example, enough of them and not too many."""
         if data.label_features is None:
             raise ValueError("MatchingModel needs label_features: use Example(features, label_features=...).")
-        for n, (sites, z) in enumerate(zip(data.site_counts, data.label_features, strict=True)):
+        for n, (sites, z) in enumerate(zip(data.layout.site_counts, data.label_features, strict=True)):
             if not sites <= len(z) <= n_labels:
                 raise ValueError(
-                    f"label_features of example {n} must have at least one row a site, {sites}, and at most one "
-                    f"a label, {n_labels}, but has {len(z)}. Label k is row k: where y does not show them all, pass "
-                    "classes=range(K)."
+                    f"label_features of example {n} must have at least one row for each site, {sites}, and at most "
+                    f"one for each label, {n_labels}, but has {len(z)}. Label k is row k: where y does not show them "
+                    "all, pass classes=range(K)."
                 )
-        return data.n_features * int(data.label_features[0].shape[1])
+
+    def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
+        """See `Model.shapes`: the only block is W."""
+        return {"features": (data.n_features, int(_label_features(data)[0].shape[1]))}
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
-        """See `Model.potentials`."""
-        labels = _label_features(batch)
+        labels, offsets = _label_features(batch), batch.layout.site_offsets
         projected = batch.features @ w.reshape(batch.n_features, -1)
         scores = [
-            projected[first:last] @ z.T
-            for first, last, z in zip(batch.site_offsets[:-1], batch.site_offsets[1:], labels, strict=True)
+            projected[first:last] @ z.T for first, last, z in zip(offsets[:-1], offsets[1:], labels, strict=True)
         ]
-        out_of_reach = -1e6 * (1 + max((np.abs(s).max() for s in scores if s.size), default=0.0))
-        unary = np.full((batch.n_sites, n_labels), out_of_reach)
-        for first, s in zip(batch.site_offsets[:-1], scores, strict=True):
-            unary[first : first + s.shape[0], : s.shape[1]] = s
-        no_edges = np.empty((0, 2), dtype=np.int32), np.zeros(len(batch) + 1, dtype=np.int64)
-        return Potentials._trusted(unary, None, no_edges[0], batch.site_offsets, no_edges[1], batch.streams)
+        unary = np.empty((batch.n_sites, n_labels))
+        for first, s in zip(offsets[:-1], scores, strict=True):
+            sites = unary[first : first + s.shape[0]]
+            sites[:, s.shape[1] :] = _OUT_OF_REACH * (1 + np.abs(s).max(initial=0.0))
+            sites[:, : s.shape[1]] = s
+        return Potentials.on(batch.layout, unary)
 
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
-        """See `Model.pullback`."""
-        expected = [
-            moments.unary[first:last, : len(z)] @ z
-            for first, last, z in zip(
-                batch.site_offsets[:-1], batch.site_offsets[1:], _label_features(batch), strict=True
-            )
-        ]
+        parts = zip(batch.layout.split(moments.unary), _label_features(batch), strict=True)
+        expected = [part[:, : len(z)] @ z for part, z in parts]
         return batch.features.pullback(np.concatenate(expected)).ravel()
 
     def squared_length(self, data: Dataset) -> float:
-        """A weight is multiplied by both features; what all labels of an example share tells none apart."""
+        """See `Model.squared_length`: a weight multiplies both features; what all labels share tells none apart."""
         spread = [z.var(axis=0).sum() for z in _label_features(data)]
         return super().squared_length(data) * float(np.mean(spread))
 

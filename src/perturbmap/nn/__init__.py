@@ -5,11 +5,11 @@ there. Potentials come in one of two layouts, and so do labels and results:
 
 - *padded*: ``unary`` of shape ``(n_examples, n_sites, n_labels)``; if examples are shorter than the tensor, a boolean
   ``mask`` ``(n_examples, n_sites)`` is True at the sites that are there, the first so many of each;
-- *ragged*: a list of tensors ``(n_sites, n_labels)``, one an example.
+- *ragged*: a list of tensors ``(n_sites, n_labels)``, one for each example.
 
-``pairwise`` is one table ``(n_labels, n_labels)`` for all edges; or one an edge, padded as
+``pairwise`` is one table ``(n_labels, n_labels)`` for all edges; or one for each edge, padded as
 ``(n_examples, n_edges, n_labels, n_labels)`` or ragged as a list. ``edges`` left out join consecutive sites; one
-array ``(n_edges, 2)`` is the graph of every example; a list has one an example.
+array ``(n_edges, 2)`` is the graph of every example; a list has one for each.
 
 Any floating dtype and any device will do: potentials are copied to the CPU once, where the core works in double
 precision, and the gradient is copied back once.

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from perturbmap.annotations import check_soft
-from perturbmap.checks import check_count
-from perturbmap.inference import COUNTED, EXACT, INTEGRATED, PINNED, MarginalMethod
-from perturbmap.nn.pullbacks import marginals_and_pullback
+from perturbmap.data.annotations import check_soft
+from perturbmap.inference import PINNED, MarginalMethod
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
+from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
-from perturbmap.perturbation import gumbel_noise, seed_of
-from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.site_arrays import one_hot
-from perturbmap.structures import BinaryGraph, Chain, ExactStructure, InfeasibleError, Structure, Tree
+from perturbmap.potentials import Floats, Labels, Moments, Potentials, SiteLabels
+from perturbmap.potentials.site_arrays import one_hot
+from perturbmap.structures import Chain, InfeasibleError, Structure
+from perturbmap.support.checks import check_count
 
-# Where the draws of evaluation begin; those of training are before it.
-_EVALUATION = 2**31
+# Draws that a module may use before it begins again; the core counts them in 32 bits.
+_MOST_DRAWS = 2**31
 
 
 class _Layer(nn.Module):
@@ -41,6 +40,9 @@ class _Layer(nn.Module):
 class _PerturbedLayer(_Layer):
     """Fresh noise at each call in training; in evaluation the same at each call, so that results can be compared."""
 
+    #: Tells the noise of one kind of module from that of another with the same seed.
+    kind: ClassVar[int]
+
     def __init__(self, structure: Structure | None, n_perturbations: int, seed: int | None) -> None:
         super().__init__(structure)
         self.n_perturbations = check_count("n_perturbations", n_perturbations)
@@ -48,7 +50,7 @@ class _PerturbedLayer(_Layer):
         self.n_draws = 0
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows."""
+        """What ``repr`` shows of the module."""
         return f"{self.structure!r}, n_perturbations={self.n_perturbations}"
 
     def get_extra_state(self) -> dict[str, int]:
@@ -56,14 +58,15 @@ class _PerturbedLayer(_Layer):
         return {"seed": self.seed, "n_draws": self.n_draws}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """The inverse."""
+        """Restores the state that `get_extra_state` gave."""
         self.seed, self.n_draws = state["seed"], state["n_draws"]
 
     def _noise(self, f: Potentials, structure: Structure) -> Floats:
-        first = _EVALUATION
+        first, domain = 0, Domain(Purpose.LAYER_EVALUATION, self.kind)
         if self.training:
-            first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _EVALUATION
-        return gumbel_noise(f, self.seed, self.n_perturbations, first, structure.n_threads)
+            domain = Domain(Purpose.LAYER_TRAINING, self.kind)
+            first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _MOST_DRAWS
+        return gumbel_noise(f, self.seed, self.n_perturbations, first, structure.n_threads, domain=domain)
 
 
 @final
@@ -72,9 +75,9 @@ class StructuredLoss(_PerturbedLayer):
 
     objective : any of the library's; `MarginalLogLikelihood` of the Hamming loss by default
     structure : `Chain` by default
-    n_perturbations : draws of noise a call, whose mean is taken; one suffices for stochastic gradients
-    reduction : "mean" or "sum" over examples, or "none" for one value an example. An example's value is a sum over
-        its sites.
+    n_perturbations : draws of noise in a call, whose mean is taken; one suffices for stochastic gradients
+    reduction : "mean" or "sum" over examples, or "none" for one value for each example. An example's value is a sum
+        over its sites.
     seed : of the noise; None takes one from torch's generator, so that ``torch.manual_seed`` decides
 
     In training each call has fresh noise; in evaluation (``loss.eval()``) all calls have the same. The state of the
@@ -86,6 +89,8 @@ class StructuredLoss(_PerturbedLayer):
     >>> round(loss.item(), 4)  # without a preference, three times log 2
     2.0794
     """
+
+    kind = 0
 
     def __init__(
         self,
@@ -131,7 +136,7 @@ class StructuredLoss(_PerturbedLayer):
         draws = list(self._noise(f, structure)) if self.objective.is_perturbed else [None]
 
         def solve(weights: Floats) -> tuple[Floats, Moments]:
-            weighted = Targets(targets.labels, targets.label_weights, targets.is_complete, weights / len(draws))
+            weighted = targets.weighted(weights / len(draws))
             results = [self.objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
             tables = [moments.pairwise for _, moments in results if moments.pairwise is not None]
             unary = np.sum([moments.unary for _, moments in results], axis=0)
@@ -143,7 +148,7 @@ class StructuredLoss(_PerturbedLayer):
 
         def pullback(g: Floats) -> Moments:
             if (g == g[0]).all():
-                return Moments(g[0] * moments.unary, None if moments.pairwise is None else g[0] * moments.pairwise)
+                return moments.scaled(float(g[0]))
             return solve(g)[1]  # an edge table that examples share has the sum of their gradients: weigh them anew
 
         # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
@@ -171,11 +176,8 @@ class StructuredLoss(_PerturbedLayer):
             q = one_hot(y, f.n_labels)
         size = np.ones(f.n_sites) if sizes is None else to_numpy(batch.site_values("sizes", sizes)).astype(np.float64)
         if size.shape != (f.n_sites,) or not np.isfinite(size).all() or (size < 0).any():
-            raise ValueError("sizes must be finite numbers, one a site, none negative.")
-        c = self.objective.label_weights(q, size, f.site_offsets)
-        is_known = q.sum(axis=1) > 0
-        is_complete = np.array([part.all() for part in f.split(is_known)], dtype=bool)
-        return Targets(y, c, is_complete, np.ones(len(f)))
+            raise ValueError("sizes must be finite numbers, one for each site, none negative.")
+        return self.objective.targets(SiteLabels(f.layout, y, q, size))
 
 
 def _renormalised(q: NDArray[Any]) -> NDArray[Any]:
@@ -186,8 +188,8 @@ def _renormalised(q: NDArray[Any]) -> NDArray[Any]:
 
 def _check_allowed(structure: Structure, f: Potentials, labels: Labels) -> None:
     """Of a labelling that cannot be, a likelihood has no bound; of a solver of the user's, two examples are asked."""
-    if isinstance(structure, (Chain, Tree, BinaryGraph)):
-        return  # all labellings can be
+    if structure.allows_every_labelling:
+        return
     some = f if structure.is_thread_safe else f[:2]
     try:
         structure.maximise(some, labels[: some.n_sites])
@@ -200,13 +202,15 @@ class Marginals(_PerturbedLayer):
     """P(y_d = k) of every site, for use inside a network, in the layout of ``unary``; zeros where a tensor is padded.
 
     structure : `Chain` by default
-    method : `PINNED` (default), `INTEGRATED`, `COUNTED` or, for an `ExactStructure`, `EXACT`
+    method : `PINNED` (default), `INTEGRATED`, `COUNTED`, `EXACT` where the structure can be summed over, or your own
     n_perturbations, seed : as in `StructuredLoss`
 
     The gradient of PINNED, INTEGRATED and EXACT is that of the values returned, the noise held fixed. COUNTED jumps,
     and has the gradient of INTEGRATED under the same noise: both have the same mean. All perturbations are in memory
     at once; where no gradient is wanted, `perturbmap.marginals` takes any number of them.
     """
+
+    kind = 1
 
     def __init__(
         self,
@@ -217,18 +221,17 @@ class Marginals(_PerturbedLayer):
         seed: int | None = None,
     ) -> None:
         super().__init__(structure, n_perturbations, seed)
-        if method not in (PINNED, INTEGRATED, COUNTED, EXACT):
-            raise ValueError(f"method must be PINNED, INTEGRATED, COUNTED or EXACT, but is {method!r}.")
-        if method is EXACT and not isinstance(self.structure, ExactStructure):
-            raise TypeError(f"EXACT marginals cannot be had for {type(self.structure).__name__}: use PINNED.")
+        if not isinstance(method, MarginalMethod):
+            raise TypeError(f"method must be a MarginalMethod, such as PINNED, but is {method!r}.")
+        method.check(self.structure)
         self.method = method
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
-        noise = None if self.method is EXACT else self._noise(batch.f, structure)
-        q, pullback = marginals_and_pullback(structure, batch.f, self.method, noise)
+        noise = self._noise(batch.f, structure) if self.method.is_perturbed else None
+        q, pullback = self.method.with_pullback(structure, batch.f, noise)
         return batch.layout.unpack(batch.through_core(q, batch.unary.dtype, pullback), 0.0)
 
 

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perturbmap.checks import as_floats
-from perturbmap.graphs import check_edges, check_order
-from perturbmap.potentials import Floats, Labels, Moments, Potentials, chain_edges
+from perturbmap.potentials import Floats, Layout, Moments, Potentials
+from perturbmap.potentials.graphs import check_edges, check_order
+from perturbmap.support.checks import as_floats
 
 Ragged = Sequence[Tensor]
 
 
-class Layout(ABC):
+class TensorLayout(ABC):
     """Where the sites of each example are; ``counts`` says how many each has."""
 
     counts: NDArray[np.int64]
@@ -27,7 +27,7 @@ class Layout(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Sites of an example with its padding."""
+        """The number of sites of an example, with its padding."""
 
     @abstractmethod
     def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
@@ -35,11 +35,11 @@ class Layout(ABC):
 
     @abstractmethod
     def unpack(self, rows: Tensor, fill: float) -> Any:
-        """Rows, one a site, in the layout of the potentials; ``fill`` where no site is."""
+        """Rows, one for each site, in the layout of the potentials; ``fill`` where no site is."""
 
 
 @final
-class Padded(Layout):
+class Padded(TensorLayout):
     """A tensor ``(n_examples, n_sites, ...)`` and a mask."""
 
     def __init__(self, unary: Tensor, mask: Any) -> None:
@@ -64,7 +64,6 @@ class Padded(Layout):
         self.counts = is_site.sum(axis=1).astype(np.int64)
 
     def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
-        """See `Layout.rows`."""
         if not isinstance(values, (Tensor, np.ndarray)):
             raise TypeError(f"{name} must be a padded tensor, as unary is, but is a {type(values).__name__}.")
         tensor = torch.as_tensor(values)
@@ -80,11 +79,9 @@ class Padded(Layout):
 
     @property
     def width(self) -> int:
-        """See `Layout.width`."""
         return int(self.shape[1])
 
     def unpack(self, rows: Tensor, fill: float) -> Tensor:
-        """See `Layout.unpack`."""
         if (self.counts == self.shape[1]).all():
             return rows.reshape(*self.shape, *rows.shape[1:])
         is_there = torch.arange(self.shape[1]) < torch.from_numpy(self.counts)[:, None]
@@ -93,8 +90,8 @@ class Padded(Layout):
 
 
 @final
-class OneByOne(Layout):
-    """A list of tensors ``(n_sites, ...)``, one an example."""
+class OneByOne(TensorLayout):
+    """A list of tensors ``(n_sites, ...)``, one for each example."""
 
     def __init__(self, unary: Ragged) -> None:
         for n, part in enumerate(unary):
@@ -111,9 +108,8 @@ class OneByOne(Layout):
         self.counts = np.array([len(part) for part in unary], dtype=np.int64)
 
     def rows(self, name: str, values: Any, counts: NDArray[np.int64], width: int) -> Tensor:
-        """See `Layout.rows`."""
         if isinstance(values, (Tensor, np.ndarray)) or len(values) != len(counts):
-            raise ValueError(f"{name} must be a list with one entry an example, {len(counts)}, as unary is.")
+            raise ValueError(f"{name} must be a list with one entry for each example, {len(counts)}, as unary is.")
         parts = [torch.as_tensor(part) for part in values]
         for n, (part, count) in enumerate(zip(parts, counts.tolist(), strict=True)):
             if part.dim() == 0 or len(part) != count:
@@ -122,11 +118,11 @@ class OneByOne(Layout):
 
     @property
     def width(self) -> int:
-        """See `Layout.width`: that of the longest, since nothing is padded."""
+        """See `TensorLayout.width`: that of the longest example, since nothing is padded."""
         return int(self.counts.max())
 
     def unpack(self, rows: Tensor, fill: float) -> list[Tensor]:
-        """See `Layout.unpack`; nothing to fill."""
+        """See `TensorLayout.unpack`; there is nothing to fill."""
         return list(torch.split(rows, self.counts.tolist()))
 
 
@@ -135,7 +131,7 @@ class OneByOne(Layout):
 class Batch:
     """Potentials of some examples: as tensors, through which gradients go, and as the core takes them."""
 
-    layout: Layout
+    layout: TensorLayout
     unary: Tensor
     pairwise: Tensor | None
     f: Potentials
@@ -143,7 +139,7 @@ class Batch:
     @classmethod
     def pack(cls, unary: Tensor | Ragged, pairwise: Any, edges: Any, mask: Any) -> Batch:
         """Checks the tensors, and copies them to the CPU where they are not there."""
-        layout: Layout
+        layout: TensorLayout
         if isinstance(unary, Tensor):
             if unary.dim() != 3:
                 raise ValueError(
@@ -158,23 +154,16 @@ class Batch:
         rows = layout.rows("unary", unary, layout.counts, layout.width)
         if not rows.is_floating_point():
             raise ValueError(f"unary must hold floating-point numbers, but its dtype is {rows.dtype}: unary.float().")
-        site_offsets = np.concatenate([[0], np.cumsum(layout.counts)])
         if pairwise is None and edges is not None:
             raise ValueError("edges were given without pairwise: pass the pairwise tables too.")
         if not (isinstance(pairwise, (Tensor, np.ndarray)) and pairwise.ndim == 2):
             for graph in edges if isinstance(edges, (list, tuple)) else [edges]:
                 check_order(graph, "pairwise")
-        joined, edge_counts = _join(edges, layout.counts, site_offsets, pairwise is not None)
-        width = max(0, layout.width - 1) if edges is None else int(edge_counts.max())
-        tables = None if pairwise is None else _tables(layout, pairwise, edge_counts, width, rows.shape[1])
-        f = Potentials._trusted(
-            _own_floats("unary", rows),
-            None if tables is None else _own_floats("pairwise", tables),
-            joined,
-            site_offsets,
-            np.concatenate([[0], np.cumsum(edge_counts)]),
-            np.arange(len(layout.counts), dtype=np.uint64),
-        )
+        sites = _join(edges, layout.counts, pairwise is not None)
+        width = max(0, layout.width - 1) if edges is None else int(sites.edge_counts.max())
+        tables = None if pairwise is None else _tables(layout, pairwise, sites.edge_counts, width, rows.shape[1])
+        values = _own_floats("unary", rows), None if tables is None else _own_floats("pairwise", tables)
+        f = Potentials.trusted(sites, *values)
         return cls(layout, rows, tables, f)
 
     def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
@@ -243,19 +232,17 @@ def _own_floats(name: str, tensor: Tensor) -> Floats:
     return floats.copy() if np.may_share_memory(floats, array) else floats
 
 
-def _join(
-    edges: Any, counts: NDArray[np.int64], site_offsets: NDArray[np.int64], is_joined: bool
-) -> tuple[Labels, NDArray[np.int64]]:
-    """The edges of the whole batch, and how many each example has."""
+def _join(edges: Any, counts: NDArray[np.int64], is_joined: bool) -> Layout:
+    """The sites and edges of the whole batch."""
     if not is_joined:
-        return np.empty((0, 2), dtype=np.int32), np.zeros_like(counts)
+        return Layout.of_counts(counts).without_edges()
     if edges is None:
-        return chain_edges(site_offsets), np.maximum(0, counts - 1)
+        return Layout.of_counts(counts)
     if isinstance(edges, (list, tuple)):
         if len(edges) != len(counts):
             raise ValueError(
-                f"edges must be a list with one graph an example, {len(counts)}, but has {len(edges)} entries. One "
-                "graph for all examples is given as an array."
+                f"edges must be a list with one graph for each example, {len(counts)}, but has {len(edges)} entries. "
+                "One graph for all examples is given as an array."
             )
         parts = [
             check_edges(_plain(e), int(c), f"edges[{n}]") for n, (e, c) in enumerate(zip(edges, counts, strict=True))
@@ -266,20 +253,19 @@ def _join(
                 "edges is one graph for all examples, but they have different numbers of sites: give a list instead."
             )
         parts = [check_edges(_plain(edges), int(counts[0]), "edges")] * len(counts)
-    joined = [e + np.int32(start) for e, start in zip(parts, site_offsets[:-1], strict=True)]
-    return np.concatenate(joined), np.array([len(e) for e in parts], dtype=np.int64)
+    return Layout.of_counts(counts, parts)
 
 
 def _plain(edges: Any) -> Any:
     return to_numpy(edges) if isinstance(edges, Tensor) else edges
 
 
-def _tables(layout: Layout, pairwise: Any, edge_counts: NDArray[np.int64], width: int, n_labels: int) -> Tensor:
+def _tables(layout: TensorLayout, pairwise: Any, edge_counts: NDArray[np.int64], width: int, n_labels: int) -> Tensor:
     is_shared = isinstance(pairwise, (Tensor, np.ndarray)) and pairwise.ndim == 2
     tables = torch.as_tensor(pairwise) if is_shared else layout.rows("pairwise", pairwise, edge_counts, width)
     if tables.shape[-2:] != (n_labels, n_labels) or tables.dim() != (2 if is_shared else 3):
         raise ValueError(
-            f"pairwise must be one table ({n_labels}, {n_labels}) for all edges or one an edge, but has shape "
+            f"pairwise must be one table ({n_labels}, {n_labels}) for all edges or one for each edge, but has shape "
             f"{tuple(tables.shape)}."
         )
     return tables

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
-from perturbmap.inference import EXACT, PINNED, MarginalMethod
-from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import ExactStructure, Structure
+from perturbmap.inference import EXACT, PINNED, LabelPrior, MarginalMethod
+from perturbmap.objectives.targets import Targets
+from perturbmap.potentials import Floats, Moments, Potentials, SiteLabels
+from perturbmap.structures.base import Structure, require_sums
+from perturbmap.support.parts import Part
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 
 
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """What an objective is to make likely, over the sites of a batch.
+class Objective(Part):
+    """What learning maximises; knows potentials and nothing of features.
 
-    labels : (n_sites,), -1 where not known
-    label_weights : (n_sites, n_labels), ``c = q * theta``
-    is_complete : (n_examples,), whether something is known of every site
-    weights : (n_examples,), how much each example counts
+    An objective of your own says by the attributes below what it is, so that solvers know whether they can solve it.
     """
 
-    labels: Labels
-    label_weights: Floats
-    is_complete: NDArray[np.bool_]
-    weights: Floats
-
-
-class Objective(BaseEstimator):
-    """To be maximised; knows potentials and nothing of features."""
-
     #: Whether it can learn from probabilities of labels, not only from labels.
-    takes_soft_labels: bool
+    takes_soft_labels: ClassVar[bool] = False
     #: Whether its value is estimated under a draw of noise.
-    is_perturbed: bool = True
+    is_perturbed: ClassVar[bool] = True
+    #: Whether its gradient, under fixed noise if it is perturbed, has no jumps.
+    is_smooth: ClassVar[bool] = False
+    #: Whether it is a hinge, ``f(y) - max_y' [f(y') + margin(y')]``, of which `augmented` is what is maximised.
+    is_hinge: ClassVar[bool] = False
     #: The marginals that it learns.
-    marginal_method: MarginalMethod = PINNED
+    marginal_method: ClassVar[MarginalMethod] = PINNED
 
     @property
     @abstractmethod
@@ -47,12 +38,12 @@ class Objective(BaseEstimator):
         """The loss whose row of Table 1 this is."""
 
     @abstractmethod
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``c`` of `Targets`."""
+    def label_weights(self, known: SiteLabels) -> Floats:
+        """``c = q * theta``, ``(n_sites, n_labels)``: how much each label of each site counts."""
 
-    def site_sizes(self, sizes: Floats) -> Floats:
-        """How much a site counts whatever its label, all alike by default; what more is in ``c`` favours labels."""
-        return np.ones_like(sizes)
+    def site_sizes(self, known: SiteLabels) -> Floats:
+        """How much a site counts whatever its label, 1 by default; what else is in ``c`` favours some labels."""
+        return np.ones_like(known.sizes)
 
     def check(self, structure: Structure) -> None:
         """Raises an error where the structure cannot do what the objective asks of it."""
@@ -61,25 +52,49 @@ class Objective(BaseEstimator):
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
-        """Its estimate under one draw of the noise, an example; and the gradient of their weighted sum.
+        """The estimate for each example under one draw of the noise, and the gradient of their weighted sum.
 
         ``noise`` is None where nothing is perturbed.
         """
+
+    def augmented(self, f: Potentials, label_weights: Floats) -> Potentials:
+        """What a hinge maximises, ``f(y') + margin(y')``; any other objective raises an error."""
+        raise NotImplementedError(f"{type(self).__name__} is no hinge.")
+
+    def targets(self, known: SiteLabels, *, guess: Floats | None = None, weights: Floats | None = None) -> Targets:
+        """What is to be made likely, from what is known; and from a guess, ``(n_sites, n_labels)``, of the rest.
+
+        Guessed labels count as labels only for an objective that takes nothing else; what is given stays as it is.
+        """
+        whole = known if guess is None else known.completed(guess)
+        labels = known.labels
+        if guess is not None and not self.takes_soft_labels:
+            labels = whole.q.argmax(axis=1).astype(np.int32)
+        each = np.ones(len(known.layout)) if weights is None else weights
+        return Targets(labels, self.label_weights(whole), known.is_complete, each)
+
+    def label_prior(self, known: SiteLabels) -> LabelPrior:
+        """How much there is of each label and what it weighs, in fully labelled examples, if there are any.
+
+        In the others, the areas on which a balanced loss depends are not known.
+        """
+        full = known.layout.repeat(known.is_complete)
+        sites = full if full.any() else np.ones_like(full)
+        sized = self.site_sizes(known)[:, None] * known.q
+        return LabelPrior(sized[sites].sum(axis=0), self.label_weights(known)[sites].sum(axis=0))
 
 
 class LabellingObjective(Objective):
     """An objective of whole labellings, right or wrong: the zero-one row of Table 1."""
 
-    takes_soft_labels = False
-
     @property
     def task_loss(self) -> TaskLoss:
-        """Zero-one."""
+        """The zero-one loss, which judges whole labellings."""
         return ZeroOne()
 
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """Not used: no site counts by itself."""
-        return q
+    def label_weights(self, known: SiteLabels) -> Floats:
+        """The label weights are q itself: no site counts by itself."""
+        return known.q
 
 
 class SiteObjective(Objective):
@@ -93,33 +108,24 @@ class SiteObjective(Objective):
         """The loss that was given, or plain Hamming."""
         return Hamming() if self.loss is None else self.loss
 
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``q * theta``."""
-        return self.task_loss.label_weights(q, sizes, offsets)
+    def label_weights(self, known: SiteLabels) -> Floats:
+        """``q * theta``, theta being that of the loss."""
+        return self.task_loss.label_weights(known)
 
-    def site_sizes(self, sizes: Floats) -> Floats:
-        """Those of the loss."""
-        return self.task_loss.site_sizes(sizes)
+    def site_sizes(self, known: SiteLabels) -> Floats:
+        """The sizes of the sites as the loss sees them."""
+        return self.task_loss.site_sizes(known)
 
 
 class ExactObjective(Objective):
     """An objective that sums over all labellings, where the structure can."""
 
     is_perturbed = False
+    is_smooth = True
     marginal_method = EXACT
     #: What to use where it cannot.
-    instead: str
+    instead: ClassVar[str]
 
     def check(self, structure: Structure) -> None:
         """Raises TypeError for a structure that can only be maximised over."""
-        if not isinstance(structure, ExactStructure):
-            raise TypeError(
-                f"{type(self).__name__} sums over all labellings, which is possible for Chain, Tree and BruteForce, "
-                f"but not for {type(structure).__name__}: use {self.instead}, which needs only the best labelling."
-            )
-
-
-def difference(up: Moments, down: Moments) -> Moments:
-    """``up - down``."""
-    pairwise = None if up.pairwise is None or down.pairwise is None else up.pairwise - down.pairwise
-    return Moments(up.unary - down.unary, pairwise)
+        require_sums(structure, type(self).__name__, self.instead)

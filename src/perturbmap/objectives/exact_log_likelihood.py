@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import final
 
-from perturbmap.objectives.base import ExactObjective, LabellingObjective, Targets, difference
+from perturbmap.objectives.base import ExactObjective, LabellingObjective
+from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.structures.base import ExactStructure, Structure
+from perturbmap.structures.base import Structure, require_sums
 
 
 @final
@@ -15,9 +16,9 @@ class ExactLogLikelihood(ExactObjective, LabellingObjective):
 
     Where only some labels are known, ``log P(known | x) = A(f | known) - A(f)``.
 
-    >>> from perturbmap.objectives import Targets
+    >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
-    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> t = pm.ExactLogLikelihood().targets(SiteLabels.of([1, 1], n_labels=2))
     >>> value, gradient = pm.ExactLogLikelihood().value_and_grad(f, t, pm.Chain(), None)
     >>> value.round(3), gradient.unary.round(3)
     (array([-0.854]), array([[-0.316,  0.316],
@@ -30,11 +31,11 @@ class ExactLogLikelihood(ExactObjective, LabellingObjective):
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
         """See `Objective.value_and_grad`: ``Psi(y) - E Psi``."""
-        exact = cast(ExactStructure, structure)
+        exact = require_sums(structure, type(self).__name__, self.instead)
         total, expected = exact.log_partition(f, weights=targets.weights)
         y = targets.labels
         if (y < 0).any():
             known, observed = exact.log_partition(f, given=y, weights=targets.weights)
         else:
             known, observed = structure.evaluate(f, y), f.indicators(y, targets.weights)
-        return known - total, difference(observed, expected)
+        return known - total, observed - expected

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import final
 
-import numpy as np
-
-from perturbmap.objectives.base import ExactObjective, SiteObjective, Targets
+from perturbmap.objectives.base import ExactObjective, SiteObjective
 from perturbmap.objectives.marginal_log_likelihood import weighted_log_likelihoods
+from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.site_arrays import log_softmax
-from perturbmap.structures.base import ExactStructure, Structure
+from perturbmap.potentials.site_arrays import log_softmax
+from perturbmap.structures.base import Structure, require_sums
 
 
 @final
@@ -21,9 +20,9 @@ class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
 
     loss : a Hamming loss, plain by default
 
-    >>> from perturbmap.objectives import Targets
+    >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
-    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> t = pm.ExactMarginalLogLikelihood().targets(SiteLabels.of([1, 1], n_labels=2))
     >>> value, _ = pm.ExactMarginalLogLikelihood().value_and_grad(f, t, pm.Chain(), None)
     >>> q = pm.marginals(pm.Chain(), f, method=pm.EXACT).mean
     >>> value.round(3), np.log(q[:, 1].prod(keepdims=True)).round(3)
@@ -36,10 +35,9 @@ class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
-        """See `Objective.value_and_grad`."""
         c = targets.label_weights
-        pinned = cast(ExactStructure, structure).pinned_sums(f)
+        pinned = require_sums(structure, type(self).__name__, self.instead).pinned_sums(f)
         log_p, p = log_softmax(pinned.values)
-        weighted = c * np.repeat(targets.weights, np.diff(f.site_offsets))[:, None]
+        weighted = c * f.layout.repeat(targets.weights)[:, None]
         weights = weighted - weighted.sum(axis=1, keepdims=True) * p
         return weighted_log_likelihoods(c, log_p, f), pinned.moments(weights)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-from perturbmap.objectives.base import LabellingObjective, Targets, difference
-from perturbmap.perturbation import perturb
+from perturbmap.noise import perturb
+from perturbmap.objectives.base import LabellingObjective
+from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import Structure
 
@@ -17,9 +18,9 @@ class LogLikelihood(LabellingObjective):
     Where only some labels are known, ``B_G(f | known) - A_G(f)``: the bound given the known labels minus the bound.
     Both share their noise, so that an example that the maximiser gets right contributes exactly zero.
 
-    >>> from perturbmap.objectives import Targets
+    >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
-    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> t = pm.LogLikelihood().targets(SiteLabels.of([1, 1], n_labels=2))
     >>> noise = pm.gumbel_noise(f, seed=0)[0]
     >>> value, gradient = pm.LogLikelihood().value_and_grad(f, t, pm.Chain(), noise)
     >>> value.round(3), gradient.unary
@@ -39,5 +40,4 @@ class LogLikelihood(LabellingObjective):
             y, known = structure.maximise(perturbed, given=y)
         else:
             known = structure.evaluate(perturbed, y)
-        gradient = difference(f.indicators(y, targets.weights), f.indicators(free, targets.weights))
-        return known - best, gradient
+        return known - best, f.indicators(y, targets.weights) - f.indicators(free, targets.weights)

@@ -6,10 +6,11 @@ from typing import final
 
 import numpy as np
 
-from perturbmap.objectives.base import SiteObjective, Targets
-from perturbmap.perturbation import perturb
+from perturbmap.noise import perturb
+from perturbmap.objectives.base import SiteObjective
+from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.site_arrays import log_softmax, sums_by_example
+from perturbmap.potentials.site_arrays import log_softmax
 from perturbmap.structures.base import Structure
 from perturbmap.task_losses import TaskLoss
 
@@ -27,9 +28,9 @@ class MarginalLogLikelihood(SiteObjective):
     conditional : how a partly labelled example is read. False: a known label is the one-hot q that it is. True, as
         printed in the paper: both bounds are conditioned on the known labels, which then teach nothing by themselves.
 
-    >>> from perturbmap.objectives import Targets
+    >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
-    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> t = pm.MarginalLogLikelihood().targets(SiteLabels.of([1, 1], n_labels=2))
     >>> noise = pm.gumbel_noise(f, seed=0)[0]
     >>> value, gradient = pm.MarginalLogLikelihood().value_and_grad(f, t, pm.Chain(), noise)
     >>> value.round(3), gradient.unary.round(3)
@@ -49,13 +50,12 @@ class MarginalLogLikelihood(SiteObjective):
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
-        """See `Objective.value_and_grad`."""
         assert noise is not None
         c = targets.label_weights
         given = self._given(f, targets)
         if given is not None:
             c = np.where(given[:, None] >= 0, 0.0, c)
-        weighted = c * np.repeat(targets.weights, np.diff(f.site_offsets))[:, None]
+        weighted = c * f.layout.repeat(targets.weights)[:, None]
         total = weighted.sum(axis=1, keepdims=True)
         perturbed = perturb(f, noise)
         if self.integrate_noise:
@@ -74,7 +74,7 @@ class MarginalLogLikelihood(SiteObjective):
         """The known labels of partly labelled examples, where the objective is conditional on them."""
         if not self.conditional or targets.is_complete.all():
             return None
-        is_partial = np.repeat(~targets.is_complete, np.diff(f.site_offsets))
+        is_partial = f.layout.repeat(~targets.is_complete)
         return np.where(is_partial, targets.labels, np.int32(-1)).astype(np.int32)
 
 
@@ -84,4 +84,4 @@ def weighted_log_likelihoods(c: Floats, log_p: Floats, f: Potentials) -> Floats:
     Where c is zero, log p may be -inf (an impossible pin) or NaN (one that was not asked for).
     """
     terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
-    return sums_by_example(terms, f.site_offsets)
+    return f.layout.sums(terms)

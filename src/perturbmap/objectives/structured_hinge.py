@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-from perturbmap.objectives.base import SiteObjective, Targets, difference
+from perturbmap.objectives.base import SiteObjective
+from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import Structure
+from perturbmap.task_losses.base import augmentation
 
 
 @final
@@ -18,30 +20,29 @@ class StructuredHinge(SiteObjective):
 
     loss : a Hamming loss, plain by default; summed over sites, as all objectives are
 
-    >>> from perturbmap.objectives import Targets
+    >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
-    >>> t = Targets(np.array([1, 1], np.int32), np.eye(2)[[1, 1]], np.array([True]), np.ones(1))
+    >>> t = pm.StructuredHinge().targets(SiteLabels.of([1, 1], n_labels=2))
     >>> value, _ = pm.StructuredHinge().value_and_grad(f, t, pm.Chain(), None)
     >>> value
     array([-1.5])
     """
 
-    takes_soft_labels = False
     is_perturbed = False
+    is_hinge = True
 
-    @staticmethod
-    def augment(f: Potentials, label_weights: Floats) -> Potentials:
-        """``f(y') + loss(y, y')``."""
-        return f.with_unary(f.unary + label_weights.sum(axis=1, keepdims=True) - label_weights)
+    def augmented(self, f: Potentials, label_weights: Floats) -> Potentials:
+        """The loss-augmented potentials, ``f(y') + loss(y, y')``."""
+        return f.with_unary(f.unary + augmentation(label_weights))
 
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
         """See `Objective.value_and_grad`: ``Psi(y) - Psi(y')``."""
-        worst, augmented = structure.maximise(self.augment(f, targets.label_weights))
+        worst, augmented = structure.maximise(self.augmented(f, targets.label_weights))
         y = targets.labels
         if (y < 0).any():
             y, known = structure.maximise(f, given=y)
         else:
             known = structure.evaluate(f, y)
-        return known - augmented, difference(f.indicators(y, targets.weights), f.indicators(worst, targets.weights))
+        return known - augmented, f.indicators(y, targets.weights) - f.indicators(worst, targets.weights)

@@ -5,38 +5,38 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import final
 
-from sklearn.base import BaseEstimator
+from perturbmap.support.parts import Part
 
 
-class Averaging(BaseEstimator):
+class Averaging(Part):
     """A running average ``a_h = (1 - rho_h) a_{h-1} + rho_h w_h``."""
 
     @abstractmethod
     def rate(self, h: int, n_iter: int) -> float:
-        """Rho of step h = 1, 2, ... of n_iter; 1 forgets what was before."""
+        """The rate rho of step h = 1, 2, ..., n_iter; a rate of 1 forgets what was before."""
 
 
 def check_averaging(averaging: object) -> None:
-    """None, for the default, or an `Averaging`."""
+    """Raises TypeError for anything but an `Averaging`, or None for the default."""
     if averaging is not None and not isinstance(averaging, Averaging):
         raise TypeError(f"averaging must be an Averaging, such as PolynomialAveraging(), but is {averaging!r}.")
 
 
 @final
 class NoAveraging(Averaging):
-    """The last iterate."""
+    """Uses the last iterate: nothing is averaged."""
 
     def rate(self, h: int, n_iter: int) -> float:
-        """1."""
+        """The rate is 1: nothing is averaged."""
         return 1.0
 
 
 @final
 class UniformAveraging(Averaging):
-    """The mean of all iterates."""
+    """Uses the mean of all iterates, each with the same weight."""
 
     def rate(self, h: int, n_iter: int) -> float:
-        """1 / h."""
+        """The rate of step h, ``rho = 1 / h``."""
         return 1.0 / h
 
 
@@ -48,7 +48,7 @@ class SuffixAveraging(Averaging):
         self.fraction = fraction
 
     def rate(self, h: int, n_iter: int) -> float:
-        """1 / (h - start), and 1 before the suffix begins."""
+        """The rate of step h, ``rho = 1 / (h - start)``, and 1 before the suffix begins."""
         if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction must be in (0, 1], but is {self.fraction}.")
         start = n_iter - max(1, round(self.fraction * n_iter))
@@ -63,7 +63,7 @@ class PolynomialAveraging(Averaging):
         self.power = power
 
     def rate(self, h: int, n_iter: int) -> float:
-        """(1 + power) / (h + power)."""
+        """The rate of step h, ``rho = (1 + power) / (h + power)``."""
         if not self.power >= 0:
             raise ValueError(f"power must not be negative, but is {self.power}.")
         return (1.0 + self.power) / (h + self.power)

@@ -2,8 +2,8 @@
 
 Primal.  minimise P(w) = l2/2 ||w||^2 + sum_n (weight_n / N) max_y [loss_n(y) + f_n(y) - f_n(y_n)]  over w in C, where
          C asks some weights not to be negative.
-Dual.    maximise D(alpha) = -l2/2 ||w||^2 + b . alpha  over one probability distribution alpha_n over labellings an
-         example, where w = the projection of A alpha onto C and
+Dual.    maximise D(alpha) = -l2/2 ||w||^2 + b . alpha  over one probability distribution alpha_n over the
+         labellings of each example, where w = the projection of A alpha onto C and
          A alpha = sum_n weight_n / (l2 N) sum_y alpha_n(y) (Psi_n(y_n) - Psi_n(y)),
          b . alpha = sum_n (weight_n / N) sum_y alpha_n(y) loss_n(y).
 Step.    One example's alpha moves towards its loss-augmented maximiser at w, by an exact line search. C makes D along
@@ -16,34 +16,32 @@ Memory.  The weights, and for each example the labellings of weight in its alpha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.checks import check_number
-from perturbmap.examples import Dataset
-from perturbmap.objectives.base import Objective
-from perturbmap.objectives.structured_hinge import StructuredHinge
-from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.data import Dataset
+from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, check_averaging
-from perturbmap.solvers.base import Problem, Solver, warn_of_gap
+from perturbmap.solvers.base import Solver, warn_of_gap
+from perturbmap.solvers.dual_map import apply_alpha, augmented_chunks
 from perturbmap.solvers.dual_state import BCFWState, Block
 from perturbmap.solvers.line_search import line_search
+from perturbmap.solvers.problem import Problem
+from perturbmap.support.checks import check_number
 
 #: A cached labelling is good enough if it gains this part of what the example's last maximiser did,
 _CACHE_OF_LAST = 0.25
 #: and this part of the mean over examples (both as in Osokin et al. 2016).
 _CACHE_OF_MEAN = 0.01
-#: Labellings without weight that the cache keeps an example.
+#: Labellings without weight that the cache keeps for each example.
 _MAX_IDLE = 20
 #: Passes after which the certificate is computed even if no estimate of the gap asks for it.
 _PASSES_PER_CERTIFICATE = 10
-#: Draws of examples a pass between which the probabilities of gap sampling stand still.
+#: Draws of examples in a pass between which the probabilities of gap sampling stand still.
 _DRAWS_PER_PASS = 10
-#: Examples of which the certificate holds the potentials at a time.
-_CHUNK = 512
 
 
 @final
@@ -54,7 +52,8 @@ class BCFW(Solver[BCFWState]):
     n_passes : passes over the examples at most
     gap_sampling : examples are drawn by their part of the gap, not all in turn
     pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them
-    cache : earlier maximisers of an example are tried before its next is searched for; for dear maximisations
+    cache : earlier maximisers of an example are tried before its next is searched for: where maximising is
+        expensive
     averaging : of the iterates, for instance ``PolynomialAveraging(1)``; the certificate is then that of the average
 
     `history_` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
@@ -68,8 +67,6 @@ class BCFW(Solver[BCFWState]):
     >>> last["gap"] <= 0.01 * last["primal"]
     True
     """
-
-    knows_progress = True
 
     def __init__(
         self,
@@ -88,33 +85,42 @@ class BCFW(Solver[BCFWState]):
         self.cache = cache
         self.averaging = averaging
 
-    def check(self, objective: Objective) -> None:
-        """See `Solver.check`."""
+    def check(self, problem: Problem) -> None:
         check_number("tolerance", self.tolerance, 0, 1)
         check_number("n_passes", self.n_passes)
         check_averaging(self.averaging)
-        if not isinstance(objective, StructuredHinge):
+        if not problem.objective.is_hinge:
             raise ValueError(
-                f"BCFW solves the dual of StructuredHinge(); leave solver out for {type(objective).__name__}."
+                f"BCFW solves the dual of a hinge, such as StructuredHinge(); leave solver out for "
+                f"{type(problem.objective).__name__}."
+            )
+        if not problem.model.is_linear:
+            raise ValueError(
+                f"BCFW needs a model that is linear in its weights (LinearModel), but "
+                f"{type(problem.model).__name__} is not: use solver=DoubleSGD()."
             )
 
     def n_iter(self, n_examples: int) -> int:
-        """At most; a step is one example."""
+        """The number of steps, at most; a step looks at one example."""
         return max(1, int(np.ceil(self.n_passes * n_examples)))
 
+    def examples_per_step(self, n_examples: int) -> int:
+        """The number of examples in a step: one."""
+        return 1
+
     def is_due(self, state: BCFWState, n_examples: int) -> bool:
-        """With every certificate."""
+        """Whether there is a new certificate."""
         return state.certified_at == state.iteration
 
     def start(self, problem: Problem, w: Floats | None = None) -> BCFWState:
         """See `Solver.start`; alpha is the truth and w zero, wherever one would like to begin."""
-        targets, offsets = problem.targets, problem.data.site_offsets
+        targets = problem.targets
         if (targets.labels < 0).any():
             raise ValueError(
                 "BCFW needs examples of which every label is known; y has none, or only some of each. Label one "
                 "example fully, or use solver=DoubleSGD()."
             )
-        truth = np.split(targets.labels, offsets[1:-1])
+        truth = problem.data.layout.split(targets.labels)
         zeros = np.zeros(problem.n_weights)
         return BCFWState(
             zeros,
@@ -128,35 +134,16 @@ class BCFW(Solver[BCFWState]):
         """See `Solver.warm`: the same alpha, of which another l2 makes other weights."""
         blocks = [Block(block.labels, block.alpha) for block in state.blocks]
         begun = BCFWState(state.w, state.average, blocks=blocks, gaps=np.zeros(len(blocks)))
-        _apply(problem, begun)
+        apply_alpha(problem, begun)
         begun.average = begun.w
         self._certify(problem, begun)
         return begun
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> BCFWState:
-        """See `Solver.restore`."""
-        counts = arrays["counts"]
-        alphas = np.split(arrays["alpha"], np.cumsum(counts)[:-1])
-        labels = np.split(arrays["labels"], np.cumsum(counts * problem.data.site_counts)[:-1])
-        blocks = [Block(y.reshape(len(alpha), -1), alpha) for y, alpha in zip(labels, alphas, strict=True)]
-        b_alpha, done, oracle_calls, primal, certified_at = arrays["numbers"].tolist()
-        return BCFWState(
-            arrays["w"],
-            arrays["average"],
-            iteration,
-            blocks,
-            arrays["a_alpha"],
-            b_alpha,
-            arrays["gaps"],
-            arrays["queue"],
-            int(done),
-            int(oracle_calls),
-            primal,
-            int(certified_at),
-        )
+        return BCFWState.from_arrays(arrays, iteration, problem.data.layout.site_counts)
 
     def progress(self, problem: Problem, state: BCFWState) -> dict[str, float]:
-        """The certificate, and what it took."""
+        """The last certificate, and the maximisations so far."""
         dual = state.dual(problem.l2)
         return {
             "objective": -state.primal,
@@ -173,7 +160,6 @@ class BCFW(Solver[BCFWState]):
         on_step: Callable[[BCFWState], bool] | None = None,
         n_iter: int | None = None,
     ) -> BCFWState:
-        """See `Solver.run`."""
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
         examples: dict[int, Dataset] = {}
@@ -204,11 +190,11 @@ class BCFW(Solver[BCFWState]):
         return state
 
     def _step(self, problem: Problem, state: BCFWState, i: int, example: Dataset) -> None:
-        """Moves alpha of example i."""
-        offsets, l2 = problem.data.site_offsets, problem.l2
+        """Moves the alpha of example i towards its maximiser."""
+        l2 = problem.l2
         scale = problem.targets.weights[i] / len(problem.data)
-        f = problem.model.potentials(state.w, example, problem.n_labels)
-        g = StructuredHinge.augment(f, problem.targets.label_weights[offsets[i] : offsets[i + 1]])
+        f, pullback = problem.model.apply(state.w, example, problem.n_labels)
+        g = problem.objective.augmented(f, problem.targets.label_weights[problem.data.layout.sites(i)])
 
         block = state.blocks[i]
         scores = problem.structure.evaluate(g, block.labels)[:, 0]
@@ -237,16 +223,15 @@ class BCFW(Solver[BCFWState]):
         if gain <= 0:
             return
         moments = g.indicators(block.labels, direction[:, None])
-        d = problem.model.pullback(example, problem.n_labels, moments) * (-scale / l2)
+        d = pullback(moments) * (-scale / l2)
         loss = gain + l2 * float(state.w @ d)
-        signed = problem.model.nonnegative(problem.data, problem.n_labels)
-        step = line_search(state.a_alpha, d, loss, gain, l2, signed, longest)
+        step = line_search(state.a_alpha, d, loss, gain, l2, problem.nonnegative, longest)
 
         block.alpha = block.alpha + step * direction
         block.forget(_MAX_IDLE if self.cache else 0)
         state.a_alpha = state.a_alpha + step * d
         state.b_alpha += step * loss
-        state.w = problem.model.project(state.a_alpha, problem.data, problem.n_labels)
+        state.w = problem.project(state.a_alpha)
 
     def _draw(self, problem: Problem, state: BCFWState) -> None:
         """The next examples: all in a random order, or some by their gaps."""
@@ -273,19 +258,22 @@ class BCFW(Solver[BCFWState]):
         return passed >= n and (small or passed >= min(_PASSES_PER_CERTIFICATE * n, state.iteration / 2))
 
     def _certify(self, problem: Problem, state: BCFWState) -> None:
-        """The primal at the weights to use, and each example's part of the gap at w; n maximisations each."""
-        _apply(problem, state)
+        """The primal at the weights to use, and each example's part of the gap at w; n maximisations each.
+
+        Where the structure's maximum is approximate, its upper bound stands in, so that the gap is never too small.
+        """
+        apply_alpha(problem, state)
         hinge = 0.0
-        for first, g, truth in _augmented(problem, state.w):
-            y, values = problem.structure.maximise(g)
+        for first, g, truth, _ in augmented_chunks(problem, state.w):
+            y, values, bounds = problem.structure.maximise_with_bound(g)
             scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
-            hinge += float(scales @ (values - truth))
+            hinge += float(scales @ (bounds - truth))
             for i, best in enumerate(values):
                 block = state.blocks[first + i]
                 mean = float(block.alpha @ problem.structure.evaluate(g[i], block.labels)[:, 0])
                 state.gaps[first + i] = scales[i] * max(0.0, best - mean)
                 if self.cache:
-                    block.find_or_add(y[int(g.site_offsets[i]) : int(g.site_offsets[i + 1])])
+                    block.find_or_add(y[g.layout.sites(i)])
                     block.forget(_MAX_IDLE)
         state.oracle_calls += len(problem.data)
         weights = state.w
@@ -293,48 +281,9 @@ class BCFW(Solver[BCFWState]):
             state.average = state.w
         else:
             weights, hinge = state.average, 0.0
-            for first, g, truth in _augmented(problem, weights):
+            for first, g, truth, _ in augmented_chunks(problem, weights):
                 scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
-                hinge += float(scales @ (problem.structure.maximise(g)[1] - truth))
+                hinge += float(scales @ (problem.structure.maximise_with_bound(g).bounds - truth))
             state.oracle_calls += len(problem.data)
         state.primal = 0.5 * problem.l2 * float(weights @ weights) + hinge
         state.certified_at = state.iteration
-
-
-def _apply(problem: Problem, state: BCFWState) -> None:
-    """A alpha, b . alpha and w, from alpha itself: no rounding is carried from step to step."""
-    data, targets = problem.data, problem.targets
-    n = len(data)
-    total, state.b_alpha = np.zeros(len(state.w)), 0.0
-    for first, g, truths in _augmented(problem, np.zeros(len(state.w))):
-        scales = targets.weights[first : first + len(g)] / n
-        part = data.take(np.arange(first, first + len(g)))
-        truth = g.indicators(targets.labels[data.site_offsets[first] : data.site_offsets[first + len(g)]], scales)
-        unary, pairwise = truth.unary, truth.pairwise
-        for i, scale in enumerate(scales):
-            one, block = g[i], state.blocks[first + i]
-            moments = one.indicators(block.labels, scale * block.alpha[:, None])
-            # At w = 0 the scores are the losses, and whatever the structure adds of its own.
-            losses = problem.structure.evaluate(one, block.labels)[:, 0] - truths[i]
-            state.b_alpha += scale * float(block.alpha @ losses)
-            unary[g.site_offsets[i] : g.site_offsets[i + 1]] -= moments.unary
-            if pairwise is not None and moments.pairwise is not None:
-                target = ... if g.is_shared else slice(int(g.edge_offsets[i]), int(g.edge_offsets[i + 1]))
-                pairwise[target] -= moments.pairwise
-        total += problem.model.pullback(part, problem.n_labels, Moments(unary, pairwise))
-    state.a_alpha = total / problem.l2
-    state.w = problem.model.project(state.a_alpha, data, problem.n_labels)
-
-
-def _augmented(problem: Problem, w: Floats) -> Iterator[tuple[int, Potentials, Floats]]:
-    """Chunk by chunk: the first example, the loss-augmented potentials, and the scores of the truth."""
-    data, targets = problem.data, problem.targets
-    for first in range(0, len(data), _CHUNK):
-        part = data.take(np.arange(first, min(first + _CHUNK, len(data))))
-        sites = slice(int(data.site_offsets[first]), int(data.site_offsets[first + len(part)]))
-        f = problem.model.potentials(w, part, problem.n_labels)
-        yield (
-            first,
-            StructuredHinge.augment(f, targets.label_weights[sites]),
-            problem.structure.evaluate(f, targets.labels[sites]),
-        )

@@ -1,7 +1,8 @@
-"""The dual variables of the structured SVM: sparse, one block an example."""
+"""The dual variables of the structured SVM: sparse, one block for each example."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ class BCFWState(State):
     certified_at: int = 0
 
     def gap(self, l2: float) -> float:
-        """What the weights that were certified last may lie above the optimum."""
+        """How far above the optimum the primal may lie at the weights that were certified last."""
         return self.primal - self.dual(l2)
 
     def dual(self, l2: float) -> float:
@@ -75,3 +76,28 @@ class BCFWState(State):
             "queue": self.queue,
             "numbers": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
         }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], iteration: int, site_counts: NDArray[np.int64]
+    ) -> BCFWState:
+        """The state whose `arrays` these are; ``site_counts`` are the sizes of the examples."""
+        counts = arrays["counts"]
+        alphas = np.split(arrays["alpha"], np.cumsum(counts)[:-1])
+        labels = np.split(arrays["labels"], np.cumsum(counts * site_counts)[:-1])
+        blocks = [Block(y.reshape(len(alpha), -1), alpha) for y, alpha in zip(labels, alphas, strict=True)]
+        b_alpha, done, oracle_calls, primal, certified_at = arrays["numbers"].tolist()
+        return cls(
+            arrays["w"],
+            arrays["average"],
+            iteration,
+            blocks,
+            arrays["a_alpha"],
+            b_alpha,
+            arrays["gaps"],
+            arrays["queue"],
+            int(done),
+            int(oracle_calls),
+            primal,
+            int(certified_at),
+        )

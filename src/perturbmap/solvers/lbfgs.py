@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from perturbmap.blas import one_blas_thread
-from perturbmap.checks import check_count, check_number
-from perturbmap.objectives import StructuredHinge
-from perturbmap.objectives.base import Objective
 from perturbmap.potentials import Floats
-from perturbmap.solvers.base import Problem, Solver, State, warn_of_gap
-from perturbmap.structures.base import threads
+from perturbmap.solvers.base import Solver, State, warn_of_gap
+from perturbmap.solvers.problem import Problem
+from perturbmap.support.blas import one_blas_thread
+from perturbmap.support.checks import check_count, check_number
+from perturbmap.support.threads import threads
 
-#: Examples a chunk.
+# Examples in a chunk: its arrays stay in a thread's cache, and each has enough to do.
 _CHUNK = 512
 
 
@@ -50,43 +49,40 @@ class LBFGS(Solver[LBFGSState]):
     >>> X = [np.eye(2)[labels] + rng.normal(0, 0.3, (len(labels), 2)) for labels in y]
     >>> crf = pm.StructuredPredictor(objective=pm.ExactLogLikelihood(), l2=0.1, solver=pm.LBFGS(1e-4)).fit(X, y)
     >>> sorted(crf.history_[-1])
-    ['gap', 'iteration', 'n_iter', 'objective', 'phase', 'seconds']
+    ['gap', 'iteration', 'n_iter', 'objective', 'passes', 'phase', 'seconds']
     """
-
-    knows_progress = True
 
     def __init__(self, tolerance: float = 1e-3, max_iter: int = 1000, memory: int = 10) -> None:
         self.tolerance = tolerance
         self.max_iter = max_iter
         self.memory = memory
 
-    def check(self, objective: Objective) -> None:
-        """See `Solver.check`."""
+    def check(self, problem: Problem) -> None:
         check_number("tolerance", self.tolerance, 0, 1)
         check_count("max_iter", self.max_iter)
         check_count("memory", self.memory)
-        if objective.is_perturbed or isinstance(objective, StructuredHinge):
-            better = "BCFW()" if isinstance(objective, StructuredHinge) else "DoubleSGD()"
+        objective = problem.objective
+        if objective.is_perturbed or not objective.is_smooth:
+            better = "BCFW()" if objective.is_hinge else "DoubleSGD()"
             raise ValueError(
                 f"LBFGS needs an objective with an exact gradient everywhere, such as ExactLogLikelihood(); "
                 f"{type(objective).__name__} is solved by {better}."
             )
 
     def n_iter(self, n_examples: int) -> int:
-        """At most."""
+        """The number of iterations, at most."""
         return self.max_iter
 
     def is_due(self, state: LBFGSState, n_examples: int) -> bool:
-        """After every ten iterations."""
+        """Whether it is time for a report: after every ten iterations."""
         return state.iteration % 10 == 0
 
     def start(self, problem: Problem, w: Floats | None = None) -> LBFGSState:
-        """See `Solver.start`; zeros by default."""
+        """See `Solver.start`; at zero by default."""
         w = np.zeros(problem.n_weights) if w is None else w
         return LBFGSState(w.copy(), w.copy())
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> LBFGSState:
-        """See `Solver.restore`."""
         return LBFGSState(arrays["w"], arrays["average"], iteration)
 
     def progress(self, problem: Problem, state: LBFGSState) -> dict[str, float]:
@@ -100,7 +96,6 @@ class LBFGS(Solver[LBFGSState]):
         on_step: Callable[[LBFGSState], bool] | None = None,
         n_iter: int | None = None,
     ) -> LBFGSState:
-        """See `Solver.run`."""
         everything, stopped, done = _Everything(problem), False, False
         gradient = np.zeros_like(state.w)  # at the point that was evaluated last, which is the one accepted
 
@@ -122,9 +117,8 @@ class LBFGS(Solver[LBFGSState]):
             if stopped or done:
                 raise StopIteration
 
-        signed = problem.model.nonnegative(problem.data, problem.n_labels)
         lower = np.full(len(state.w), -np.inf)
-        lower[signed] = 0.0
+        lower[problem.nonnegative] = 0.0
         left = (self.max_iter if n_iter is None else n_iter) - state.iteration
         with one_blas_thread(), everything:
             done = look(state.w, loss(state.w)[0])
@@ -161,13 +155,13 @@ class _Everything:
         self._pool = ThreadPoolExecutor(min(n_workers, len(self._chunks)))
 
     def __enter__(self) -> None:
-        """The threads wait for work."""
+        """Starts the threads, which then wait for work."""
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def value_and_grad(self, w: Floats) -> tuple[float, Floats]:
-        """As `Problem.value_and_grad`."""
+        """What `Problem.value_and_grad` gives for all examples."""
         value, gradient, n = 0.0, np.zeros(len(w)), 0
         parts = self._pool.map(lambda chunk: chunk.value_and_grad(w), self._chunks)
         for chunk, (part, part_gradient) in zip(self._chunks, parts, strict=True):
@@ -178,6 +172,6 @@ class _Everything:
 
 
 def _suboptimality(problem: Problem, w: Floats, gradient: Floats) -> float:
-    """Of the strongly convex loss at w: its lower bound ``g . (v - w) + l2/2 ||v - w||^2``, minimised over v."""
-    step = problem.model.project(w - gradient / problem.l2, problem.data, problem.n_labels) - w
+    """How far the loss at w may lie above its minimum: ``- min_v g . (v - w) + l2/2 ||v - w||^2``, by convexity."""
+    step = problem.project(w - gradient / problem.l2) - w
     return -float(gradient @ step + 0.5 * problem.l2 * (step @ step))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
 
 
 def line_search(
-    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: slice, longest: float
+    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: NDArray[np.intp], longest: float
 ) -> float:
     """Where ``-l2/2 ||project(v + t d)||^2 + t loss`` is greatest over 0 <= t <= longest; its slope at 0 is ``gain``.
 

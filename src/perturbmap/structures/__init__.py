@@ -1,6 +1,6 @@
 """Structures: sets of labellings over which potentials can be maximised, each in a file of its own."""
 
-from perturbmap.structures.base import ExactStructure, InfeasibleError, Pinned, Structure
+from perturbmap.structures.base import InfeasibleError, Maximum, Pinned, Structure, SummableStructure
 from perturbmap.structures.binary_graph import BinaryGraph
 from perturbmap.structures.brute_force import BruteForce
 from perturbmap.structures.from_solver import FromSolver
@@ -11,11 +11,12 @@ __all__ = [
     "BinaryGraph",
     "BruteForce",
     "Chain",
-    "ExactStructure",
     "FromSolver",
     "InfeasibleError",
     "Matching",
+    "Maximum",
     "Pinned",
     "Structure",
+    "SummableStructure",
     "Tree",
 ]

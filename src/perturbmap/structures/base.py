@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from copy import copy as shallow_copy
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
+from perturbmap.support.parts import Part
+
+S = TypeVar("S", bound="Structure")
 
 
 class Pinned(Protocol):
@@ -32,12 +34,12 @@ class Pinned(Protocol):
 
     @property
     def free(self) -> Labels:
-        """y_A, shape ``(..., n_sites)``."""
+        """The maximiser without a pin, y_A, shape ``(..., n_sites)``."""
         ...
 
     @property
     def values(self) -> Floats:
-        """B, shape ``(..., n_sites, n_labels)``; NaN for pins that were not asked for."""
+        """The pinned maxima B, shape ``(..., n_sites, n_labels)``; NaN for pins that were not asked for."""
         ...
 
     def moments(self, weights: ArrayLike) -> Moments:
@@ -54,7 +56,7 @@ class PinnedSums(Protocol):
 
     @property
     def values(self) -> Floats:
-        """Shape ``(..., n_sites, n_labels)``."""
+        """The pinned sums, shape ``(..., n_sites, n_labels)``."""
         ...
 
     def moments(self, weights: ArrayLike) -> Moments:
@@ -63,36 +65,69 @@ class PinnedSums(Protocol):
 
 
 class InfeasibleError(ValueError):
-    """No labelling has the given labels."""
+    """Raised where no labelling has the given labels."""
 
 
-class Structure(ABC):
-    """A set of labellings over which ``f`` can be maximised, with some labels given.
+class Maximum(NamedTuple):
+    """Labels of a high score, that score, and what no labelling exceeds.
 
-    A structure of your own needs only ``maximise``: what ``pinned`` does here with one call a pin is slow but
-    right for any of them.
+    labels : (..., n_sites)
+    values : (..., n_examples), the scores of ``labels``
+    bounds : (..., n_examples), upper bounds on the maximum: ``values`` itself where the maximiser is exact, infinity
+        where nothing is known. A bound that equals the value proves the labels to be a maximiser.
     """
 
+    labels: Labels
+    values: Floats
+    bounds: Floats
+
+
+class Structure(Part):
+    """A set of labellings over which ``f`` can be maximised, with some labels given.
+
+    A structure of your own needs only ``maximise``: what ``pinned`` does here by one call for each pin is slow but
+    right for any of them. Its parameters are those of its constructor, as in every part.
+    """
+
+    speed_parameters = frozenset({"n_threads"})
     #: Threads to use; None is all that the process may run on. Results never depend on it.
     n_threads: int | None = None
     #: Whether several threads may use it at once; a solver of the user's is not asked to.
     is_thread_safe: ClassVar[bool] = False
+    #: Whether ``maximise`` finds a maximiser. If not, bounds and certificates are made from `maximise_with_bound`.
+    is_exact: ClassVar[bool] = True
+    #: Whether ``exp f`` can also be summed over the labellings: see `SummableStructure`.
+    can_sum: ClassVar[bool] = False
 
-    def with_threads(self, n_threads: int | None) -> Structure:
+    @property
+    def allows_every_labelling(self) -> bool:
+        """Whether no combination of labels is ruled out, whatever the potentials; if not, labels are tried first."""
+        return False
+
+    def with_threads(self: S, n_threads: int | None) -> S:
         """The same with so many threads; with one, for those who share the examples out to threads themselves."""
         other = shallow_copy(self)
-        object.__setattr__(other, "n_threads", n_threads)
+        other.n_threads = n_threads
         return other
 
     @abstractmethod
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
         """The best labels, ``(..., n_sites)``, and their score, ``(..., n_examples)``.
 
-        ``given`` holds a label a site, or -1 where it is free. `InfeasibleError` says that no labelling has them.
+        ``given`` holds a label for each site, or -1 where it is free. `InfeasibleError` says that no labelling has
+        them.
         """
 
+    def maximise_with_bound(self, f: Potentials, given: ArrayLike | None = None) -> Maximum:
+        """`maximise`, with an upper bound on the maximum of each example.
+
+        An approximate structure that knows one (a dual value) says it here; without one, the bound is infinite.
+        """
+        labels, values = self.maximise(f, given)
+        return Maximum(labels, values, values if self.is_exact else np.full_like(values, np.inf))
+
     def argmax(self, f: Potentials, given: ArrayLike | None = None) -> Labels:
-        """The best labels, ``(..., n_sites)``."""
+        """The best labels, ``(..., n_sites)``, without their score."""
         return self.maximise(f, given)[0]
 
     def evaluate(self, f: Potentials, labels: ArrayLike) -> Floats:
@@ -109,8 +144,10 @@ class Structure(ABC):
         return pinned.free, pinned.values
 
 
-class ExactStructure(Structure):
+class SummableStructure(Structure):
     """A structure over which ``exp f`` can also be summed."""
+
+    can_sum = True
 
     @abstractmethod
     def log_partition(
@@ -118,8 +155,8 @@ class ExactStructure(Structure):
     ) -> tuple[Floats, Moments]:
         """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and the marginals.
 
-        With ``weights``, one an example, the marginals of each are multiplied by its weight: they are the gradient of
-        the weighted sum of A.
+        With ``weights``, one for each example, the marginals of each are multiplied by its weight: they are the
+        gradient of the weighted sum of A.
         """
 
     @abstractmethod
@@ -128,7 +165,7 @@ class ExactStructure(Structure):
 
 
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
-    """Given labels as an array, or None."""
+    """Checks given labels; returns them as an array, or None."""
     if not isinstance(f, Potentials):
         raise TypeError(
             f"f must be Potentials, but is a {type(f).__name__}: make them with Potentials(unary, pairwise, edges)."
@@ -137,7 +174,7 @@ def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
 
 
 def check_pins(f: Potentials, pins: ArrayLike | None) -> Mask | None:
-    """A mask of pins as an array, or None."""
+    """Checks a mask of pins; returns it as an array, or None."""
     if pins is None:
         return None
     mask = np.ascontiguousarray(pins)
@@ -153,7 +190,7 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
     """Weights of pins as an array of the shape of ``f.unary``; none where ``values`` say there is no maximiser."""
     array = np.ascontiguousarray(weights, dtype=np.float64)
     if array.shape != f.unary.shape:
-        raise ValueError(f"weights must have shape {f.unary.shape}, one a pin, but has shape {array.shape}.")
+        raise ValueError(f"weights must have shape {f.unary.shape}, one for each pin, but has shape {array.shape}.")
     if _core.are_weights(array, values):
         return array
     if not np.isfinite(array).all():
@@ -166,22 +203,23 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
 
 
 def check_example_weights(f: Potentials, weights: ArrayLike) -> Floats:
-    """One finite weight an example."""
+    """Finite weights, one for each example."""
     array = np.asarray(weights, dtype=np.float64)
     if array.shape not in ((), (len(f),)) or not np.isfinite(array).all():
         raise ValueError(
-            f"weights must be finite, one number or one an example, {len(f)}, but has shape {array.shape}."
+            f"weights must be finite, one number or one for each example, {len(f)}, but has shape {array.shape}."
         )
     return np.ascontiguousarray(np.broadcast_to(array, (len(f),)))
 
 
-def threads(n_threads: int | None) -> int:
-    """The number of threads that ``n_threads`` stands for."""
-    if n_threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not isinstance(n_threads, int) or n_threads < 1:
-        raise ValueError(f"n_threads must be an integer of at least 1, or None for all cores, but is {n_threads!r}.")
-    return n_threads
+def require_sums(structure: Structure, who: str, instead: str) -> SummableStructure:
+    """The structure as one that can sum; TypeError says who needs it and what to use instead."""
+    if not isinstance(structure, SummableStructure):
+        raise TypeError(
+            f"{who} sums over all labellings, which is possible for Chain, Tree and BruteForce, but not for "
+            f"{type(structure).__name__}: use {instead}, which needs only the best labelling."
+        )
+    return structure
 
 
 class PinnedOneByOne:
@@ -200,7 +238,8 @@ class PinnedOneByOne:
         self._maximisers: dict[tuple[int, int, int], Labels] = {}
         for copy, unary in enumerate(copies):
             for n in range(len(f)):
-                first, last = int(f.site_offsets[n]), int(f.site_offsets[n + 1])
+                sites = f.layout.sites(n)
+                first, last = sites.start, sites.stop
                 one = f[n].with_unary(unary[first:last])
                 for d in range(first, last):
                     for k in range(f.n_labels):
@@ -223,7 +262,7 @@ class PinnedOneByOne:
         self.values = values.reshape(f.unary.shape)
 
     def moments(self, weights: ArrayLike) -> Moments:
-        """See `Pinned.moments`."""
+        """See `Pinned.moments`; the maximisers are those found before."""
         f = self._f
         w = check_weights(f, weights, self.values).reshape(f.stack.shape)
         unary = np.zeros(w.shape)
@@ -231,13 +270,13 @@ class PinnedOneByOne:
         pairwise = None if f.pairwise is None else np.zeros(f.pairwise.shape)
         for copy, d, k in np.argwhere(w != 0).tolist():
             n = int(np.searchsorted(f.site_offsets, d, side="right")) - 1
-            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            sites = f.layout.sites(n)
             y = self._maximisers.get((copy, d, k))
             if y is None:
                 y = free[copy, sites]
             part = f[n].indicators(y, w[copy, d, k])
             unary[copy, sites] += part.unary
             if pairwise is not None and part.pairwise is not None:
-                target = ... if f.is_shared else slice(int(f.edge_offsets[n]), int(f.edge_offsets[n + 1]))
+                target = ... if f.is_shared else f.layout.edges_between(n)
                 pairwise[target] += part.pairwise
         return Moments(unary.reshape(f.unary.shape), pairwise)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
@@ -14,9 +13,8 @@ from perturbmap.structures.parallel_edges import ParallelEdges
 
 
 @final
-@dataclass(frozen=True)
 class BinaryGraph(CompiledStructure):
-    """Two labels a site, any graph, supermodular tables: ``f00 + f11 >= f01 + f10`` on every edge.
+    """Two labels, any graph, supermodular tables: ``f00 + f11 >= f01 + f10`` on every edge.
 
     One minimum cut maximises, and all pinned problems are read off its residual graph (``pinned_cuts.hpp``).
     Among tied maximisers ``argmax`` is the one with the fewest ones; a pinned maximiser differs from it in as
@@ -31,11 +29,17 @@ class BinaryGraph(CompiledStructure):
            [3.8, 4.4]])
     """
 
-    n_threads: int | None = None
     kernels: ClassVar[Kernels] = Kernels(_core.graph_maximise, _core.graph_pin, _core.graph_moments)
 
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads
+
+    @property
+    def allows_every_labelling(self) -> bool:
+        return True
+
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
-        """Two labels and supermodular tables; parallel edges count together."""
+        """Raises ValueError unless there are two labels and supermodular tables; parallel edges count together."""
         if f.n_labels != 2:
             raise ValueError(
                 f"BinaryGraph needs two labels, but unary has {f.n_labels}. "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -11,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.structures.base import (
-    ExactStructure,
     InfeasibleError,
     PinnedSums,
+    SummableStructure,
     check_example_weights,
     check_given,
     check_weights,
@@ -21,8 +20,7 @@ from perturbmap.structures.base import (
 
 
 @final
-@dataclass(frozen=True)
-class BruteForce(ExactStructure):
+class BruteForce(SummableStructure):
     """Lists every labelling of every example. For tests and for a few sites.
 
     ``allowed(y)`` may leave labellings out: ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. Ties go
@@ -33,11 +31,15 @@ class BruteForce(ExactStructure):
     (array([0, 1, 0], dtype=int32), array([3.]))
     """
 
-    allowed: Callable[[Labels], bool] | None = None
-    max_labellings: int = 2**20
+    def __init__(self, allowed: Callable[[Labels], bool] | None = None, max_labellings: int = 2**20) -> None:
+        self.allowed = allowed
+        self.max_labellings = max_labellings
+
+    @property
+    def allows_every_labelling(self) -> bool:
+        return self.allowed is None
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
-        """See `Structure.maximise`."""
         copies = f.stack
         labels = np.empty(copies.shape[:-1], dtype=np.int32)
         values = np.empty((len(copies), len(f)))
@@ -51,7 +53,6 @@ class BruteForce(ExactStructure):
     def log_partition(
         self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
     ) -> tuple[Floats, Moments]:
-        """See `ExactStructure.log_partition`."""
         copies, each = f.stack, check_example_weights(f, weights)
         values = np.empty((len(copies), len(f)))
         unary = np.zeros(copies.shape)
@@ -65,14 +66,13 @@ class BruteForce(ExactStructure):
         return values.reshape(*f.unary.shape[:-2], len(f)), Moments(unary.reshape(f.unary.shape), pairwise)
 
     def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
-        """See `ExactStructure.pinned_sums`."""
         return _ListedSums(f, list(self._examples(f, given)))
 
     def _examples(self, f: Potentials, given: ArrayLike | None) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
         """(copy, example, its sites, all labellings, their scores)."""
         known = check_given(f, given)
         for n in range(len(f)):
-            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            sites = f.layout.sites(n)
             one = f[n]
             y = self._labellings(one, None if known is None else known[sites], n)
             pairwise = np.zeros(len(y))
@@ -115,7 +115,6 @@ class _ListedSums:
         self.values = values.reshape(f.unary.shape)
 
     def moments(self, weights: ArrayLike) -> Moments:
-        """See `PinnedSums.moments`."""
         f = self._f
         w = check_weights(f, weights, self.values).reshape(f.stack.shape)
         values = self.values.reshape(w.shape)
@@ -134,6 +133,6 @@ def _add_indicators(f: Potentials, n: int, y: Labels, p: Floats, unary: Floats, 
     for k in range(f.n_labels):
         unary[:, k] += p @ (y == k)
     if pairwise is not None:
-        first = int(f.edge_offsets[n])
+        first = f.layout.edges_between(n).start
         for e, (i, j) in enumerate(f[n].edges.tolist()):
             np.add.at(pairwise if f.is_shared else pairwise[first + e], (y[:, i], y[:, j]), p)

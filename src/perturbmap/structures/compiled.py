@@ -17,9 +17,9 @@ from perturbmap.structures.base import (
     check_given,
     check_pins,
     check_weights,
-    threads,
 )
 from perturbmap.structures.parallel_edges import ParallelEdges
+from perturbmap.support.threads import threads
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class CompiledStructure(Structure):
         """Raises ValueError where ``f`` or ``given`` does not fit; returns what the kernel is to solve."""
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
-        """See `Structure.maximise`."""
         known = check_given(f, given)
         problem = self.check(f, known).merged
         labels = np.empty(f.stack.shape[:-1], dtype=np.int32)

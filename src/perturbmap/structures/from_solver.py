@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -14,12 +13,11 @@ from perturbmap.structures.base import InfeasibleError, Structure, check_given
 
 
 @final
-@dataclass(frozen=True)
 class FromSolver(Structure):
     """Any solver ``argmax(unary) -> labels`` of ``max_y sum_d unary[d, y_d] + g(y)``.
 
-    ``unary`` is one example's ``(n_sites, n_labels)`` array. What else the solver weighs or forbids is its
-    own affair: constraints need no word here, and a score of its own, ``g``, is told by ``score(labels)``, so
+    ``unary`` is one example's ``(n_sites, n_labels)`` array. What else the solver weighs or forbids is up to
+    it: constraints need not be declared here, and a score of its own, ``g``, is given by ``score(labels)``, so
     that values are known. Given labels and pins are asked for by masking: the other labels of the site are
     made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
 
@@ -34,11 +32,11 @@ class FromSolver(Structure):
            [3., 2.]])
     """
 
-    solver: Callable[[Floats], ArrayLike]
-    score: Callable[[Labels], float] | None = None
+    def __init__(self, solver: Callable[[Floats], ArrayLike], score: Callable[[Labels], float] | None = None) -> None:
+        self.solver = solver
+        self.score = score
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
-        """See `Structure.maximise`."""
         if f.n_edges:
             raise ValueError(
                 "FromSolver takes unary potentials only: leave pairwise and edges out, and let the solver add "
@@ -49,14 +47,14 @@ class FromSolver(Structure):
         labels = np.empty(copies.shape[:-1], dtype=np.int32)
         values = np.empty((len(copies), len(f)))
         for n in range(len(f)):
-            sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
+            sites = f.layout.sites(n)
             for copy, unary in enumerate(copies[:, sites]):
                 labels[copy, sites], values[copy, n] = self._solve(unary, None if known is None else known[sites])
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
     def evaluate(self, f: Potentials, labels: ArrayLike) -> Floats:
-        """See `Structure.evaluate`: with the solver's own score."""
+        """See `Structure.evaluate`; the solver's own score is included."""
         values = f.score(labels)
         if self.score is None:
             return values
@@ -86,8 +84,8 @@ class FromSolver(Structure):
         n_sites, n_labels = unary.shape
         if y.shape != (n_sites,) or not np.issubdtype(y.dtype, np.integer):
             raise ValueError(
-                f"solver must return {n_sites} integer labels, one a site, but returned shape {y.shape} and dtype "
-                f"{y.dtype}."
+                f"solver must return {n_sites} integer labels, one for each site, but returned shape {y.shape} and "
+                f"dtype {y.dtype}."
             )
         if y.size and (y.min() < 0 or y.max() >= n_labels):
             raise ValueError(f"solver must return labels 0..{n_labels - 1}, but returned {y.min()}..{y.max()}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
@@ -15,7 +14,6 @@ from perturbmap.structures.parallel_edges import ParallelEdges
 
 
 @final
-@dataclass(frozen=True)
 class Matching(CompiledStructure):
     """Assignments of n sites to n of K >= n labels, no label twice; unary potentials only.
 
@@ -29,21 +27,23 @@ class Matching(CompiledStructure):
     array([0, 1], dtype=int32)
     """
 
-    n_threads: int | None = None
     kernels: ClassVar[Kernels] = Kernels(_core.assignment_maximise, _core.assignment_pin, _core.assignment_moments)
 
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads
+
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
-        """No edges, enough labels, no label given twice."""
+        """Raises ValueError where there are edges, too few labels, or one label given twice."""
         if f.n_edges:
             raise ValueError("Matching takes unary potentials only: leave pairwise and edges out.")
-        sizes = np.diff(f.site_offsets)
+        sizes = f.layout.site_counts
         if sizes.size and sizes.max() > f.n_labels:
             raise ValueError(
                 f"Matching needs at least as many labels as sites, but an example has {sizes.max()} sites and "
                 f"there are {f.n_labels} labels."
             )
         if given is not None:
-            example = np.repeat(np.arange(len(f)), sizes)
+            example = f.layout.repeat(np.arange(len(f)))
             keys = (example * f.n_labels + given)[given >= 0]
             used, counts = np.unique(keys, return_counts=True)
             if (counts > 1).any():

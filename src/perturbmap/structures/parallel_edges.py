@@ -38,7 +38,7 @@ class ParallelEdges:
         tables = np.zeros((first.size, f.n_labels, f.n_labels))
         np.add.at(tables, group, np.where(is_turned[:, None, None], f.tables.swapaxes(1, 2), f.tables))
         edge_offsets = np.searchsorted(first, f.edge_offsets)
-        merged = Potentials._trusted(f.unary, tables, f.edges[first], f.site_offsets, edge_offsets, f.streams)
+        merged = Potentials.trusted(f.layout.with_edges(f.edges[first], edge_offsets), f.unary, tables)
         return cls(f, merged, group, is_turned)
 
     def spread(self, moments: Moments) -> Moments:

@@ -1,8 +1,7 @@
-"""Chains and trees: dynamic programming, with exact sums besides."""
+"""Chains and trees: dynamic programming, which also gives exact sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
@@ -11,12 +10,11 @@ from numpy.typing import ArrayLike
 from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.structures.base import (
-    ExactStructure,
     PinnedSums,
+    SummableStructure,
     check_example_weights,
     check_given,
     check_weights,
-    threads,
 )
 from perturbmap.structures.compiled import (
     CompiledStructure,
@@ -25,15 +23,23 @@ from perturbmap.structures.compiled import (
     finish_moments,
 )
 from perturbmap.structures.parallel_edges import ParallelEdges
+from perturbmap.support.threads import threads
 
 
-class _Forest(CompiledStructure, ExactStructure):
+class _Forest(CompiledStructure, SummableStructure):
     kernels: ClassVar[Kernels] = Kernels(_core.tree_maximise, _core.tree_pin, _core.tree_moments)
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads
+
+    @property
+    def allows_every_labelling(self) -> bool:
+        return True
 
     def log_partition(
         self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
     ) -> tuple[Floats, Moments]:
-        """See `ExactStructure.log_partition`; exact."""
+        """See `SummableStructure.log_partition`; the sum is exact."""
         known = check_given(f, given)
         problem = self.check(f, known)
         unary, tables = empty_moments(problem.merged)
@@ -44,7 +50,7 @@ class _Forest(CompiledStructure, ExactStructure):
         return values.reshape(*f.unary.shape[:-2], len(f)), moments
 
     def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
-        """See `ExactStructure.pinned_sums`; exact, and all pins from about the work of one sum."""
+        """See `SummableStructure.pinned_sums`; exact, and all pins from about the work of one sum."""
         known = check_given(f, given)
         return _ForestSums(f, self.check(f, known), known, threads(self.n_threads))
 
@@ -60,7 +66,6 @@ class _ForestSums:
         self.values = values.reshape(f.unary.shape)
 
     def moments(self, weights: ArrayLike) -> Moments:
-        """See `PinnedSums.moments`."""
         merged = self._problem.merged
         w = check_weights(self._f, weights, self.values).reshape(merged.stack.shape)
         unary, tables = empty_moments(merged)
@@ -69,7 +74,6 @@ class _ForestSums:
 
 
 @final
-@dataclass(frozen=True)
 class Chain(_Forest):
     """Up to 65,535 labels, consecutive sites joined: words, sentences, signals.
 
@@ -85,11 +89,9 @@ class Chain(_Forest):
     array([4.27])
     """
 
-    n_threads: int | None = None
-
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
-        """The edges must join consecutive sites."""
-        if f.n_edges and not f.is_chain():
+        """Raises ValueError unless the edges join consecutive sites, in order."""
+        if f.n_edges and not f.layout.is_chain():
             raise ValueError(
                 "Chain needs edges between consecutive sites, in order: (0, 1), (1, 2), ... Leave edges out to get "
                 "them, or use Tree for other forests."
@@ -98,7 +100,6 @@ class Chain(_Forest):
 
 
 @final
-@dataclass(frozen=True)
 class Tree(_Forest):
     """Up to 65,535 labels, any forest. The smallest site of each tree is its root.
 
@@ -108,8 +109,6 @@ class Tree(_Forest):
     >>> pm.Tree().maximise(f)
     (array([1, 0, 0], dtype=int32), array([4.]))
     """
-
-    n_threads: int | None = None
 
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """The edges, parallel ones taken together, must not close a cycle (which the kernel finds)."""

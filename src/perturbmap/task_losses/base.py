@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
-from perturbmap.potentials import Floats, Labels
-from perturbmap.site_arrays import one_hot, sums_by_example
+from perturbmap.potentials import Floats, Labels, SiteLabels
+from perturbmap.support.parts import Part
 
 
-class TaskLoss(BaseEstimator):
+def augmentation(label_weights: Floats) -> Floats:
+    """What each label would cost at each site, ``sum_j c[d, j] - c[d, k]``: what augments f in a hinge."""
+    return np.asarray(label_weights.sum(axis=1, keepdims=True) - label_weights)
+
+
+class TaskLoss(Part):
     """A loss that sums over sites, ``l(y, yhat) = sum_d theta_d(y_d) [y_d != yhat_d]``.
 
-    Arrays run over all sites of a batch; ``offsets`` says where its examples begin. ``q`` is what is known of y,
-    ``(n_sites, n_labels)``: one-hot for labels, soft otherwise, zero for a site that is left out.
+    A loss of your own needs ``site_weights``, which is theta. One that does not sum over sites says so
+    (``sums_over_sites``), has its own ``example_losses``, and refuses ``site_weights``. ``known`` is what is known of
+    the labels of a batch.
     """
 
+    #: Whether the loss is a sum over sites; if not, nothing can be learned by it site by site.
+    sums_over_sites: ClassVar[bool] = True
+
     @abstractmethod
-    def site_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """theta, ``(n_sites, n_labels)``."""
+    def site_weights(self, known: SiteLabels) -> Floats:
+        """The weights theta, ``(n_sites, n_labels)``: what missing each label costs at each site."""
 
-    def site_sizes(self, sizes: Floats) -> Floats:
-        """How much a site counts whatever its label: its size, unless the loss does without."""
-        return sizes
+    def site_sizes(self, known: SiteLabels) -> Floats:
+        """How much a site counts whatever its label, ``(n_sites,)``: its size, unless the loss does without."""
+        return known.sizes
 
-    def label_weights(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """``c = q * theta``: both Hamming rows of Table 1 in one array."""
-        return q * self.site_weights(q, sizes, offsets)
+    def label_weights(self, known: SiteLabels) -> Floats:
+        """``c = q * theta``, ``(n_sites, n_labels)``: both Hamming rows of Table 1 in one array."""
+        return known.q * self.site_weights(known)
 
-    def augmentation(self, q: Floats, sizes: Floats, offsets: NDArray[np.int64]) -> Floats:
-        """What loss-augmented inference adds to the unary potentials: the expected loss of each label."""
-        c = self.label_weights(q, sizes, offsets)
-        return np.asarray(c.sum(axis=1, keepdims=True) - c)
+    def example_losses(self, known: SiteLabels, predicted: Labels) -> Floats:
+        """The loss of each example, ``(n_examples,)``; sites whose label is not known cost nothing."""
+        costs = augmentation(self.label_weights(known))
+        return known.layout.sums(np.take_along_axis(costs, predicted[:, None].astype(np.intp), axis=1)[:, 0])
 
-    def value(self, y: Labels, predicted: Labels, sizes: Floats, offsets: NDArray[np.int64], n_labels: int) -> Floats:
-        """The loss of each example; sites with ``y = -1`` do not count."""
-        q = one_hot(y, n_labels)
-        cost = np.take_along_axis(self.augmentation(q, sizes, offsets), predicted[:, None].astype(np.intp), axis=1)[
-            :, 0
-        ]
-        return sums_by_example(cost, offsets)
+    def value(self, known: SiteLabels, predicted: Labels) -> Floats:
+        """The loss of each example, ``(n_examples,)``; NaN where none of its labels is known."""
+        return np.where(known.has_some, self.example_losses(known, predicted), np.nan)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats
 
-#: Labels a variable may have, as in `Chain` and `Tree`.
+#: The most labels that a variable may have, as in `Chain` and `Tree`.
 MAX_LABELS = 65535
 
 

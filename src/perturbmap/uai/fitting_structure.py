@@ -35,7 +35,7 @@ class Forest(NamedTuple):
 
 
 def spanning_forest(n_sites: int, edges: Labels) -> Forest:
-    """Breadth first, from the smallest site of each tree."""
+    """A spanning forest, breadth first, from the smallest site of each tree."""
     ends = np.concatenate([edges, edges[:, ::-1]])
     by_site = np.argsort(ends[:, 0], kind="stable")
     starts = np.searchsorted(ends[by_site, 0], np.arange(n_sites + 1)).tolist()
@@ -89,7 +89,7 @@ def fitting_structure(f: Potentials, graph: FactorGraph, n_labels: NDArray[np.in
     forest = spanning_forest(f.n_sites, f.edges)
     closing = _closing_edge(f, forest)
     if closing < 0:
-        return Chain() if f.n_edges == 0 or f.is_chain() else Tree()
+        return Chain() if f.n_edges == 0 or f.layout.is_chain() else Tree()
     if f.n_labels > 2:
         cycle = forest.cycle(*f.edges[closing].tolist())
         most = max(cycle, key=lambda v: int(n_labels[v]))

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.potentials import Floats, Labels, Potentials, offsets_of
 from perturbmap.structures import Structure
 from perturbmap.uai.factor_graph import FactorGraph
 from perturbmap.uai.fitting_structure import fitting_structure, sites_to_exchange
@@ -47,7 +47,7 @@ class PairwiseModel:
 
     @classmethod
     def of(cls, graph: FactorGraph, evidence: Mapping[int, int] | None = None) -> PairwiseModel:
-        """Conditional on the evidence, ``{variable: label}``; factors may then have two unknown variables at most."""
+        """The model given evidence, ``{variable: label}``; factors may then have at most two unknown variables."""
         observed = dict(evidence or {})
         _check_evidence(graph, observed)
         reduced = reduce_factors(graph, observed)
@@ -70,14 +70,14 @@ class PairwiseModel:
         return self.label_of[np.arange(len(self.label_of)), sites]
 
     def marginals(self, q: ArrayLike) -> list[Floats]:
-        """Marginals of sites, ``(n_variables, n_labels)``, as one array a variable over all its labels.
+        """Marginals of sites, ``(n_variables, n_labels)``, as one array for each variable, over all its labels.
 
         Labels that evidence or zeros exclude have probability zero.
         """
         values = np.asarray(q, dtype=np.float64)
         if values.shape != self.label_of.shape:
             raise ValueError(f"q must have shape {self.label_of.shape}, but has shape {values.shape}.")
-        offsets = np.concatenate([[0], np.cumsum(self.graph.cardinalities)])
+        offsets = offsets_of(self.graph.cardinalities)
         flat = np.zeros(offsets[-1])
         site, label = np.nonzero(self.label_of >= 0)
         flat[offsets[site] + self.label_of[site, label]] = values[site, label]

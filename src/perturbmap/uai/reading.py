@@ -94,7 +94,8 @@ def read_evidence(path: str | os.PathLike[str]) -> dict[int, int]:
 def _n_samples(tokens: Tokens) -> int:
     """Where all words make several samples, their number; else 1.
 
-    ``2  0  1 3 0`` may be two samples, the first without evidence, or two variables: then lines decide, one a sample.
+    ``2  0  1 3 0`` may be two samples, the first without evidence, or two variables: then lines decide, one for each
+    sample.
     """
     n_samples, n_words = int(tokens.words[0]), len(tokens.words)
     sizes, place = [1], 1

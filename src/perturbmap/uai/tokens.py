@@ -38,16 +38,16 @@ class Tokens:
 
     @property
     def lines(self) -> list[bytes]:
-        """For what only line breaks can tell."""
+        """The lines of the file, for what only line breaks can tell."""
         return self._data.splitlines()
 
     @property
     def n_left(self) -> int:
-        """Words that have not been taken."""
+        """The number of words that have not been taken."""
         return len(self.words) - self.position
 
     def error(self, index: int, expected: str) -> ValueError:
-        """What was expected at word ``index``, and what stands there in which line."""
+        """An error that says what was expected at word ``index``, and what stands there in which line."""
         if index >= len(self.words):
             return ValueError(f"{self.path} is truncated: after {len(self.words)} words there should be {expected}.")
         at = next(islice(re.finditer(rb"\S+", self._data), index, None)).start()
@@ -57,7 +57,7 @@ class Tokens:
         return ValueError(f"{self.path}, line {line}, word {index + 1}: expected {expected}, but found {shown}.")
 
     def word(self, expected: str) -> str:
-        """The next word."""
+        """Takes the next word, which must be there."""
         if not self.n_left:
             raise self.error(self.position, expected)
         self.position += 1
@@ -100,7 +100,7 @@ class Tokens:
         return values
 
     def finish(self) -> None:
-        """Nothing may be left."""
+        """Raises an error if any words are left."""
         if self.n_left:
             raise self.error(self.position, f"the end of the file, {self.n_left} words earlier")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perturbmap.persistence import write_atomically
 from perturbmap.potentials import Floats
+from perturbmap.support.files import write_atomically
 from perturbmap.uai.factor_graph import FactorGraph
 
 Path = str | os.PathLike[str]

@@ -1,0 +1,72 @@
+"""The command line, ``perturbmap``: its commands, and errors in one line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import perturbmap
+from perturbmap.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
+from perturbmap.cli.infer import infer
+from perturbmap.cli.prepare_voc import prepare_voc
+from perturbmap.cli.reproduce_horses import horses
+from perturbmap.cli.reproduce_ocr import ocr
+from perturbmap.cli.segment import segment
+
+_ABOUT = """Structured prediction by perturb-and-MAP.
+
+The library is used from Python (import perturbmap). This command cuts things out of images, solves models in
+the UAI format, and regenerates the experiments of the paper that the library implements, with a report to open in a
+browser.
+
+\b
+Try:
+  perturbmap segment --help            from a folder of images and some masks to masks for others
+  perturbmap infer model.uai           its log-partition function, best labelling and marginals
+  perturbmap reproduce ocr --quick     one fold, under a minute
+  perturbmap reproduce ocr             the whole table, up to half an hour
+  perturbmap reproduce horses --help   segmentation: masks, boxes, images with neither
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, help=_ABOUT)
+@click.version_option(perturbmap.__version__, prog_name="perturbmap")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+def cli(debug: bool) -> None:
+    """All commands; `main` reads --debug by itself."""
+
+
+cli.add_command(segment)
+cli.add_command(infer)
+cli.add_command(prepare_voc)
+
+
+@cli.group()
+def reproduce() -> None:
+    """Regenerate the paper's tables.
+
+    Each experiment writes results.json and report.html into a folder. Interrupted, the same command goes on where it
+    stopped.
+    """
+
+
+reproduce.add_command(ocr)
+reproduce.add_command(horses)
+
+
+def main() -> None:
+    """The entry point: errors in one line, unless ``--debug`` asks for more."""
+    try:
+        sys.exit(cli.main(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted. What is finished is kept: the same command goes on from there.", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"Error: {error or type(error).__name__} (perturbmap --debug ... shows where)", err=True)
+        sys.exit(EXIT_ERROR)

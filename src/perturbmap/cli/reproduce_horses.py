@@ -1,0 +1,99 @@
+"""``perturbmap reproduce horses``: Tables 3, 4 and 5 and Figure 1 of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perturbmap.cli.options import once_each
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder with images, masks and boxes, as perturbmap prepare-voc makes it.",
+)
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(["ssvm", "perturb-map", "marginal", "weighted"]),
+    multiple=True,
+    callback=once_each,
+    help="A method to run; may be repeated. All by default.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One per core by default.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: under 3 minutes."
+)
+@click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("perturbmap-horses-features"),
+    show_default=True,
+    help="Folder for the images' features, computed once; 3 MB per image.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results.json and report.html.  [default: perturbmap-horses, or perturbmap-horses-quick]",
+)
+def horses(
+    data: Path,
+    methods: tuple[str, ...],
+    jobs: int | None,
+    seed: int,
+    quick: bool,
+    timing: bool,
+    cache: Path,
+    out: Path | None,
+) -> None:
+    """Horses cut out of images: Tables 3, 4 and 5 and Figure 1 of the paper.
+
+    A structured SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss, learned from masks, from
+    boxes and from images with neither. Each is read by its best labelling and by that of least expected loss.
+    """
+    from perturbmap.experiments.horses import report as horses_report
+    from perturbmap.experiments.horses.data import load_horses
+    from perturbmap.experiments.horses.experiment import Experiment
+    from perturbmap.experiments.horses.plan import (
+        COLUMNS,
+        METHODS,
+        QUICK,
+        QUICK_COLUMNS,
+        Effort,
+        possible_columns,
+    )
+    from perturbmap.experiments.results import Results, machine
+    from perturbmap.support.progress import Bar, Bars
+
+    horses_report.check_installed()
+    folder = out or Path("perturbmap-horses-quick" if quick else "perturbmap-horses")
+    folder.mkdir(parents=True, exist_ok=True)
+    n_jobs = jobs or int(machine()["cores"])
+    bar = Bar()
+    try:
+        weak = ("medium",) if quick else ("medium", "unlabelled")
+        images = load_horses(data, cache, weak=weak, n_jobs=n_jobs, progress=bar)
+    finally:
+        bar.close()
+    bars = Bars()
+    try:
+        experiment = Experiment(images, QUICK if quick else Effort(), seed, n_jobs)
+        results = Results(folder, "horses", {"seed": seed, "quick": quick}, experiment.fingerprint)
+        columns = possible_columns(images, QUICK_COLUMNS if quick else tuple(COLUMNS))
+        experiment.run(results, methods or tuple(METHODS), columns, bars)
+        if timing and (not methods or "weighted" in methods):
+            experiment.time_pins(results, bars)
+    finally:
+        bars.close()
+    try:
+        report = horses_report.write(results, experiment, folder / "report.html")
+        click.echo(horses_report.text_table(results, experiment))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{results.path} is damaged ({error}): remove it, or name another folder.") from error
+    click.echo(f"\nReport:  {report}\nResults: {results.path}")

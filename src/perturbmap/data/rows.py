@@ -1,0 +1,110 @@
+"""Rows of a feature matrix: multiplied without being copied, wherever they are."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from perturbmap.potentials import Floats
+
+#: Rows that are looked at together where a matrix may be larger than memory.
+CHUNK = 4096
+
+
+class Rows:
+    """Rows of a feature matrix, dense, sparse or on disk, that are multiplied without being copied.
+
+    Example n has the rows ``starts[n]`` to ``stops[n]``; examples that lie one after another are multiplied as one.
+    With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied.
+    """
+
+    def __init__(
+        self, matrix: Any, starts: NDArray[np.int64], stops: NDArray[np.int64], *, by_example: bool = False
+    ) -> None:
+        self.matrix, self.starts, self.stops = matrix, starts, stops
+        is_break = np.ones(max(0, len(starts) - 1), dtype=bool) if by_example else self._breaks()
+        firsts = starts[np.concatenate([[True], is_break])].tolist()
+        lasts = stops[np.concatenate([is_break, [True]])].tolist()
+        self._blocks = list(zip(firsts, lasts, strict=True))
+
+    @classmethod
+    def of(cls, matrix: Any, offsets: NDArray[np.int64]) -> Rows:
+        """All rows of a matrix; those of example n begin at ``offsets[n]``."""
+        return cls(matrix, offsets[:-1], offsets[1:])
+
+    def _breaks(self) -> NDArray[np.bool_]:
+        """Between which examples a block ends: those that do not lie one after another."""
+        return np.asarray(self.starts[1:] != self.stops[:-1])
+
+    def by_example(self) -> Rows:
+        """The same rows, each example multiplied separately, as rows of a sparse matrix are in any case."""
+        if sp.issparse(self.matrix):
+            return self
+        return type(self)(self.matrix, self.starts, self.stops, by_example=True)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of the matrix."""
+        return int(self.matrix.shape[1])
+
+    def __matmul__(self, weights: Floats) -> Floats:
+        """Rows times weights, in the precision of the rows."""
+        w = weights.astype(self.matrix.dtype, copy=False)
+        products = [np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self._blocks]
+        return products[0] if len(products) == 1 else np.concatenate(products)
+
+    def pullback(self, values: Floats) -> Floats:
+        """The transpose of these rows times values, which have one row for each of them."""
+        total = np.zeros((self.n_columns, *values.shape[1:]))
+        v, start = values.astype(self.matrix.dtype, copy=False), 0
+        for a, b in self._blocks:
+            # Transposed twice: BLAS takes the tall matrix by rows.
+            total += (v[start : start + b - a].T @ self.matrix[a:b]).T
+            start += b - a
+        return total
+
+    def minimum(self) -> float:
+        """The least number of the matrix, or zero."""
+        return float(self.matrix.min()) if self.matrix.size else 0.0
+
+    def fingerprint(self) -> bytes:
+        """A digest of the numbers of the matrix."""
+        parts = (
+            [self.matrix]
+            if isinstance(self.matrix, np.ndarray)
+            else [self.matrix.data, self.matrix.indices, self.matrix.indptr]
+        )
+        return digest(*parts)
+
+    def release(self) -> None:
+        """Gives memory back; there is none to give back unless the matrix is on disk."""
+
+    def mean_squared_norm(self) -> float:
+        """The mean over rows of their squared length."""
+        return self.sum_of_squares() / max(1, int((self.stops - self.starts).sum()))
+
+    def sum_of_squares(self) -> float:
+        """The sum of the squares of all numbers."""
+        parts = (self.matrix[c : min(b, c + CHUNK)] for a, b in self._blocks for c in range(a, b, CHUNK))
+        return sum(float((part**2).sum(dtype=np.float64)) for part in parts)
+
+    def take(self, indices: NDArray[np.intp]) -> Rows:
+        """The rows of some examples. Slices of a sparse matrix are expensive: its rows are copied once instead."""
+        starts, stops = self.starts[indices], self.stops[indices]
+        if not sp.issparse(self.matrix):
+            return type(self)(self.matrix, starts, stops)
+        rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
+        ends = np.cumsum(stops - starts)
+        return Rows(self.matrix[rows], ends - (stops - starts), ends)
+
+
+def digest(*arrays: NDArray[Any]) -> bytes:
+    """A digest of the bytes of arrays."""
+    state = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        state.update(np.ascontiguousarray(array).data)
+    return state.digest()

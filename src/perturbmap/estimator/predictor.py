@@ -1,0 +1,396 @@
+"""The estimator: scikit-learn's grammar over lists of ragged examples.
+
+The way of a fit: `pose` makes a problem of examples and labels, `Fit` solves problems, and `algorithm_3` says which.
+The way of a prediction: `LearnedModel` answers for a data set, and `ask` puts the question to all parts of one.
+
+(More than 300 lines, since it is one class, and half of them say what its parameters and methods are for.)
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from perturbmap.data import Dataset
+from perturbmap.data.annotations import encode_hard_labels, find_classes
+from perturbmap.distributed import ask
+from perturbmap.estimator import fitted_file
+from perturbmap.inference import Calibration, Decoding, LabelPrior, MarginalMethod
+from perturbmap.learning.algorithm_3 import algorithm_3
+from perturbmap.learning.calibrating import calibrate, check_folds
+from perturbmap.learning.checkpoint import Checkpoint, identity_of_fit
+from perturbmap.learning.early_stopping import EarlyStopping
+from perturbmap.learning.fit import Callback, Fit
+from perturbmap.learning.learned_model import LearnedModel
+from perturbmap.learning.posing import Posed, pose
+from perturbmap.learning.setting import Setting
+from perturbmap.models import Model
+from perturbmap.noise import seed_of
+from perturbmap.objectives import Objective
+from perturbmap.potentials import Floats, Potentials
+from perturbmap.solvers import Problem, Solver, State
+from perturbmap.structures import Structure
+from perturbmap.support import archive
+from perturbmap.support.blas import one_blas_thread
+from perturbmap.support.checks import check_count
+from perturbmap.task_losses import TaskLoss
+
+
+class FitInterruptedWarning(UserWarning):
+    """Ctrl-C ended a fit. A script that must not go on then makes it an error, by ``warnings.simplefilter``."""
+
+
+@final
+class StructuredPredictor(BaseEstimator):
+    """Predicts the labels of structured examples.
+
+    X is a list of examples: feature matrices, or `Example`. An entry of y is a sequence of labels (any hashable
+    values, -1 or None where a site's label is not known), None for an unlabelled example, or an array
+    ``(n_sites, n_labels)`` of probabilities.
+
+    model : features to potentials; `SequenceModel` by default
+    structure : which labellings there are, and how the best is found; `Chain` by default
+    objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
+    l2 : weight of the penalty ``l2/2 ||w||^2``
+    solver : how; by default `DoubleSGD` for what is estimated, `LBFGS` for what is exact, `BCFW` for the hinge
+    unlabelled_weight : kappa, the weight of examples that are not fully labelled
+    hard_labels : complete their labels by the best labelling, not by marginals
+    calibration : number of cross-validation folds from which slope and shift of the log-odds are fitted; None
+        fits none
+    decoding : which labelling ``predict`` returns
+    task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
+    n_perturbations : how many perturbations marginals are estimated from
+    n_jobs : how many shards of a `Store` are worked on at once, through joblib and under its ``parallel_config``, by
+        predictions and by ``solver=LocalSGD()``. None: one after another. It never changes a result. Lists are worked
+        on by threads.
+    classes : all label values, where y may not show them all
+    random_state : an integer, a numpy Generator, or None for a different fit each time
+
+    After a fit, ``coef_`` are the weights, ``weights_`` the same by name and in their shapes, ``classes_`` the label
+    values, ``history_`` what the solver reported, ``n_iter_`` its steps, ``seed_`` the seed, and ``calibration_`` and
+    ``label_prior_`` how marginals are corrected.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
+    >>> X = [np.eye(2)[labels] + rng.normal(0, 0.3, (len(labels), 2)) for labels in y]
+    >>> words = pm.StructuredPredictor(l2=0.01, random_state=0).fit(X, y)
+    >>> words.predict(X[:1])
+    [array([1, 1, 1, 0, 0])]
+    >>> words.predict_marginals(X[:1])[0].shape
+    (5, 2)
+    >>> words.score(X, y)
+    1.0
+    """
+
+    def __init__(
+        self,
+        model: Model | None = None,
+        structure: Structure | None = None,
+        objective: Objective | None = None,
+        *,
+        l2: float = 1e-3,
+        solver: Solver[Any] | None = None,
+        unlabelled_weight: float = 1.0,
+        hard_labels: bool = False,
+        calibration: int | None = None,
+        decoding: Decoding = Decoding.MAP,
+        task_loss: TaskLoss | None = None,
+        n_perturbations: int = 100,
+        n_jobs: int | None = None,
+        classes: Sequence[Hashable] | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.model = model
+        self.structure = structure
+        self.objective = objective
+        self.l2 = l2
+        self.solver = solver
+        self.unlabelled_weight = unlabelled_weight
+        self.hard_labels = hard_labels
+        self.calibration = calibration
+        self.decoding = decoding
+        self.task_loss = task_loss
+        self.n_perturbations = n_perturbations
+        self.n_jobs = n_jobs
+        self.classes = classes
+        self.random_state = random_state
+
+    # Learning.
+
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        *,
+        validation: tuple[Sequence[Any], Sequence[Any]] | None = None,
+        patience: int = 5,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60.0,
+        callback: Callback | None = None,
+    ) -> StructuredPredictor:
+        """Learns ``coef_``; with examples that are not fully labelled, by Algorithm 3.
+
+        With ``validation`` data, the weights of the least validation loss are kept, and learning stops when it has
+        not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
+        already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had
+        (`LBFGS`: at the same optimum, by other steps). Validation losses are those of the best labelling.
+        ``callback`` gets a dict of progress now and then, with the weights so far as "coef". Ctrl-C ends the fit with
+        the weights so far.
+        """
+        check_count("patience", patience)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be a function of a dict, but is {callback!r}.")
+        posed = self._pose(X, y)
+        stopping = None
+        if validation is not None:
+            stopping = EarlyStopping(posed.problem, posed.classes, self._setting().task_loss, validation, patience)
+        kept = None
+        if checkpoint is not None:
+            data = [(posed.problem.data, posed.known)]
+            data += [] if stopping is None else [(stopping.data, stopping.known)]
+            parameters = {**self.get_params(deep=False), "patience": patience}
+            kept = Checkpoint(checkpoint, checkpoint_seconds, identity_of_fit(parameters, data))
+        self._fit(posed, early_stopping=stopping, checkpoint=kept, callback=callback)
+        return self
+
+    def fit_warm(self, X: Sequence[Any], y: Sequence[Any], state: State | None) -> State:
+        """A fit that begins at the state that one with another l2 ended with; returns its own, for the next.
+
+        `regularisation_path` fits like this. The state is that of phase 1, on the fully labelled examples.
+        """
+        return self._fit(self._pose(X, y), warm=state)
+
+    def _fit(self, posed: Posed, **options: Any) -> State:
+        problem, known, classes = posed
+        setting = self._setting()
+        if setting.calibration is not None:
+            check_folds(setting.calibration, known)
+        fit = Fit(setting.solver, seed=problem.seed, **options)
+        problem = problem.with_seed(fit.seed)
+        calibration = None
+        n = setting.n_perturbations
+        try:
+            if setting.calibration is not None:
+                calibration = calibrate(problem, known, fit.solve, n_folds=setting.calibration, n_perturbations=n)
+            algorithm_3(
+                problem,
+                known,
+                fit.solve,
+                unlabelled_weight=setting.unlabelled_weight,
+                hard_labels=setting.hard_labels,
+                calibration=calibration,
+                n_perturbations=n,
+            )
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"fit was interrupted at step {fit.iteration}; the estimator has the weights so far.",
+                FitInterruptedWarning,
+                stacklevel=3,
+            )
+        w = fit.weights(problem.n_weights)
+        state = fit.states[-1] if fit.states else State(w, w)
+        self._set_fitted(problem, classes, w, state, calibration, setting.objective.label_prior(known), fit.history)
+        return fit.states[0] if fit.states else state
+
+    def _set_fitted(
+        self,
+        problem: Problem,
+        classes: list[Hashable],
+        coef: Floats,
+        state: State,
+        calibration: Calibration | None,
+        label_prior: LabelPrior,
+        history: list[dict[str, Any]],
+    ) -> None:
+        """All that a fit leaves behind, at once: one that fails leaves what was there."""
+        self.classes_ = fitted_file.as_array(classes)
+        self.n_features_in_, self.seed_ = problem.data.n_features, problem.seed
+        self.coef_, self.calibration_, self.label_prior_ = coef, calibration, label_prior
+        self.weights_ = problem.model.unpack(coef, problem.data, problem.n_labels)
+        self.history_, self.n_iter_ = history, state.iteration
+        # What partial_fit goes on from, if the solver is one that can.
+        self._state = state.arrays() if self.chosen_solver.is_incremental else {}
+
+    def partial_fit(
+        self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
+    ) -> StructuredPredictor:
+        """About one pass over fully labelled examples, from the weights so far.
+
+        ``classes`` are needed the first time.
+        """
+        is_fresh = not hasattr(self, "coef_")
+        stated = self.classes if classes is None else classes
+        named = None if stated is None else find_classes(y, stated)
+        if is_fresh and named is None:
+            raise ValueError("classes must name all labels at the first call of partial_fit.")
+        if not is_fresh and named is not None and named != self.classes_.tolist():
+            raise ValueError(
+                f"classes must stay what they were at the first call, {self.classes_.tolist()}, but are {named}."
+            )
+        posed = self._pose(X, y, self.classes_.tolist() if named is None else named)
+        problem, known, found = posed
+        solver = self._setting().solver
+        if not known.is_complete.all():
+            raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
+        if not solver.is_incremental:
+            raise ValueError(
+                "partial_fit needs a solver that takes examples as they come, such as DoubleSGD(); "
+                f"{type(solver).__name__} needs all of them: use fit."
+            )
+        if not is_fresh:
+            self._learned().check(problem.data)
+            problem = problem.with_seed(self.seed_)
+        n = len(problem.data)
+        n_steps = -(-n // solver.examples_per_step(n))
+        if is_fresh:
+            state = solver.start(problem)
+        elif self._state:
+            state = solver.restore(problem, self._state, self.n_iter_)
+        else:  # another solver has found these weights
+            state = solver.start(problem, self.coef_)
+        with one_blas_thread():
+            state = solver.run(problem, state, n_iter=state.iteration + n_steps)
+        prior = problem.objective.label_prior(known)
+        history = [*([] if is_fresh else self.history_), {"iteration": state.iteration}]
+        history[-1].update(solver.progress(problem, state))
+        if not is_fresh:
+            prior = self.label_prior_.plus(prior)
+        calibration = None if is_fresh else self.calibration_
+        self._set_fitted(problem, found, state.average.copy(), state, calibration, prior, history)
+        return self
+
+    def problem(self, X: Sequence[Any], y: Sequence[Any]) -> Problem:
+        """What ``fit`` would solve: for a closer look, or a solver of your own. Nothing is learned."""
+        return self._pose(X, y).problem
+
+    @property
+    def chosen_solver(self) -> Solver[Any]:
+        """The solver that ``fit`` uses: the one given, or the default for the objective."""
+        return self._setting().solver
+
+    # Prediction.
+
+    def predict(self, X: Sequence[Any], *, marginals: Sequence[Floats] | None = None) -> list[NDArray[Any]]:
+        """Labels, one array for each example, decoded as ``decoding`` says.
+
+        ``marginals`` are those of `predict_marginals`, where they are known already and ``decoding`` needs them.
+        """
+        data, learned = self._question(X)
+        q = None
+        if marginals is not None:
+            q = np.concatenate([np.asarray(part, dtype=np.float64) for part in marginals])
+            if len(marginals) != len(data) or q.shape != (data.n_sites, len(self.classes_)):
+                raise ValueError(f"marginals must be those of predict_marginals, for {len(data)} examples.")
+        return [self.classes_[part] for part in ask(learned.labels, data, q, self.n_jobs)]
+
+    def predict_marginals(
+        self, X: Sequence[Any], given: Sequence[Any] | None = None, *, method: MarginalMethod | None = None
+    ) -> list[Floats]:
+        """P(label) of every site, ``(n_sites, n_labels)`` for each example, in the order of ``classes_``.
+
+        What a weighted loss has added to the labels that are expensive to miss is taken out again (docs/decisions.md,
+        13). ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
+        ``method`` is what the objective learns, PINNED or EXACT, unless you choose: COUNTED needs no pins, which a
+        solver of your own solves one by one.
+        """
+        data, learned = self._question(X)
+        if method is not None and not isinstance(method, MarginalMethod):
+            raise TypeError(f"method must be a MarginalMethod, such as COUNTED, but is {method!r}.")
+        known = None if given is None else encode_hard_labels("given", given, data, self.classes_.tolist()).labels
+        return ask(partial(learned.marginals, method=method), data, known, self.n_jobs)
+
+    def potentials(self, X: Sequence[Any]) -> Potentials:
+        """The potentials of examples under the learned weights, for inference by hand."""
+        data, learned = self._question(X)
+        with one_blas_thread():
+            return Potentials.batch([learned.potentials(part) for part in data.parts()])
+
+    def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
+        """1 - the mean task loss; sites and examples whose labels are not known do not count."""
+        losses = self.losses(X, y)
+        if np.isnan(losses).all():
+            raise ValueError("y must hold some label to measure by.")
+        return 1.0 - float(np.nanmean(losses))
+
+    def losses(self, X: Sequence[Any], y: Sequence[Any]) -> Floats:
+        """The task loss of the prediction for each example; NaN where no label is known."""
+        data, learned = self._question(X)
+        known = encode_hard_labels("y", y, data, self.classes_.tolist())
+        predicted = np.concatenate(ask(learned.labels, data, None, self.n_jobs))
+        return learned.task_loss.value(known, predicted)
+
+    # Keeping it.
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the fitted estimator to one file, atomically, without pickle."""
+        archive.write(path, "estimator", *self.contents())
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
+        self._check_fitted()
+        return fitted_file.to_contents(self.get_params(deep=False), vars(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, parts: Sequence[type] = ()) -> StructuredPredictor:
+        """The estimator that `save` wrote; ValueError for a damaged, truncated or foreign file.
+
+        ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with.
+        """
+        return cls.from_contents(*archive.read(path, "estimator", fitted_file.KEYS, fitted_file.ARRAYS), parts=parts)
+
+    @classmethod
+    def from_contents(
+        cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, parts: Sequence[type] = ()
+    ) -> StructuredPredictor:
+        """The estimator whose `contents` these are."""
+        parameters, fitted = fitted_file.read_contents(about, arrays, parts)
+        estimator = cls(**parameters)
+        for name, value in fitted.items():
+            setattr(estimator, name, value)
+        return estimator
+
+    # Inside.
+
+    def _setting(self) -> Setting:
+        return Setting.resolve(self.get_params(deep=False))
+
+    def _pose(self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None) -> Posed:
+        seed = seed_of(self.random_state, "random_state")
+        return pose(self._setting(), X, y, self.classes if classes is None else classes, seed)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "coef_"):
+            raise NotFittedError("This StructuredPredictor is not fitted yet: call fit(X, y) first.")
+
+    def _learned(self) -> LearnedModel:
+        setting = self._setting()
+        return LearnedModel(
+            setting.model,
+            setting.structure,
+            self.coef_,
+            self.n_features_in_,
+            len(self.classes_),
+            setting.objective.marginal_method,
+            setting.n_perturbations,
+            self.seed_,
+            self.calibration_,
+            self.label_prior_,
+            setting.decoding,
+            setting.task_loss,
+        )
+
+    def _question(self, X: Sequence[Any]) -> tuple[Dataset, LearnedModel]:
+        """The examples, checked, and who answers for them; alone on one thread, where jobs share the cores."""
+        self._check_fitted()
+        learned, data = self._learned(), Dataset.from_examples(X)
+        learned.check(data)
+        is_shared_out = data.store is not None and self.n_jobs not in (None, 1)
+        return data, learned.with_threads(1) if is_shared_out else learned

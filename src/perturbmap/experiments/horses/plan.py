@@ -1,0 +1,191 @@
+"""What the horse experiment compares: methods, columns, how much is done, and what cross-validation has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perturbmap.experiments.horses.data import Horses
+from perturbmap.experiments.results import Results
+from perturbmap.inference.decoding import Decoding
+from perturbmap.objectives import LogLikelihood, MarginalLogLikelihood, Objective, StructuredHinge
+from perturbmap.task_losses import BalancedHamming, Hamming
+
+LOSS = BalancedHamming()
+#: The loss that is chosen by and that the tables show.
+MAIN_LOSS = "balanced superpixels"
+DECODINGS = (Decoding.MAP, Decoding.LOSS_AWARE)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the tables: what is learned, from which l2 to choose, and by which first step.
+
+    scale : of the scores, before marginals are taken. Those of a likelihood have the scale of the noise; those of a
+        hinge have that of its loss, which is 1 per image however many superpixels it has (docs/decisions.md, 27).
+    """
+
+    name: str
+    objective: Objective
+    l2s: tuple[float, ...]
+    quick_l2: float
+    first_step: float = 0.1
+    scale: float = 1.0
+
+
+_PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+METHODS: dict[str, Method] = {
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0, scale=300.0),
+    "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1, 0.01),
+    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1, 0.01),
+    "weighted": Method(
+        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """What there is to learn from: so many masks (None: all), and parts with boxes or with nothing."""
+
+    name: str
+    n_masks: int | None
+    weak: tuple[str, ...] = ()
+    boxed: bool = True
+    base: str = ""  # the column without them
+    paper: dict[str, float] = field(default_factory=dict)
+
+
+COLUMNS: dict[str, Column] = {
+    "small": Column("small", None, paper={"ssvm": 12.3, "perturb-map": 20.9, "weighted": 11.6}),
+    "small+boxes": Column(
+        "+ medium, boxes",
+        None,
+        ("medium",),
+        base="small",
+        paper={"ssvm": 10.9, "perturb-map": 21.0, "weighted": 10.9},
+    ),
+    "small+all": Column(
+        "+ large, nothing",
+        None,
+        ("medium", "unlabelled"),
+        base="small",
+        paper={"ssvm": 10.9, "perturb-map": 20.9, "weighted": 10.9},
+    ),
+    "14": Column("10 % of small", 14, paper={"ssvm": 17.3, "perturb-map": 23.2, "weighted": 18.1}),
+    "14+boxes": Column(
+        "+ medium, boxes",
+        14,
+        ("medium",),
+        base="14",
+        paper={"ssvm": 14.0, "perturb-map": 23.4, "weighted": 13.7},
+    ),
+    "14+nothing": Column(
+        "+ medium, nothing",
+        14,
+        ("medium",),
+        boxed=False,
+        base="14",
+        paper={"ssvm": 16.1, "perturb-map": 23.0, "weighted": 14.4},
+    ),
+    "5": Column("5 images", 5),
+    "30": Column("30 images", 30),
+    "70": Column("70 images", 70),
+}
+KAPPAS = (1.0, 3.0, 10.0)
+#: The columns in which l2 is searched for: the fewest masks, and all.
+SEARCHED = ("14", "small")
+N_SMALL = 147
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done.
+
+    n_steps, n_passes : of a fit, at least; passes over the images with masks. Weak labels are learned from with as
+        many again.
+    n_timed : steps of the run whose pins are timed
+    """
+
+    n_steps: int = 8_000
+    n_passes: int = 100
+    n_draws: int = 5
+    n_folds: int = 3
+    n_perturbations: int = 50
+    n_timed: int = 100_000
+
+
+QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
+QUICK = Effort(3_000, 20, 1, 0, 20, 3_000)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa)."""
+
+    column: str
+    method: str
+    draw: int
+    choices: tuple[tuple[float, float], ...]
+    is_held_out: bool = False
+
+    def key(self, l2: float, kappa: float) -> str:
+        """The name of one among the results."""
+        held_out = "held out/" if self.is_held_out else ""
+        weight = f"/kappa {kappa:g}" if kappa else ""
+        return f"{held_out}{self.column}/{self.method}/draw {self.draw}/l2 {l2:g}{weight}"
+
+
+def possible_columns(horses: Horses, columns: Sequence[str]) -> list[str]:
+    """The columns whose weak labels are there and whose masks are some of all; fewer than 14 masks only beside 14."""
+    n_small = len(horses.parts["small"])
+
+    def is_possible(column: Column) -> bool:
+        needed = 0 if column.n_masks is None else max(14, column.n_masks)
+        return needed < n_small and all(horses.parts[part].size for part in column.weak)
+
+    return [name for name in columns if is_possible(COLUMNS[name])]
+
+
+class Choices:
+    """What cross-validation has found best, for each decoding by itself."""
+
+    def __init__(self, results: Results, effort: Effort) -> None:
+        self._results, self._effort = results, effort
+
+    def of(self, column: str, method: str) -> tuple[tuple[float, float], ...]:
+        """(l2, kappa) of both decodings, once if they are the same."""
+        return tuple(dict.fromkeys(self.best(column, method, decoding.name) for decoding in DECODINGS))
+
+    def l2s(self, column: str, method: str) -> tuple[float, ...]:
+        """The l2 of the column without weak labels, for both decodings."""
+        base = COLUMNS[column].base or column
+        return tuple(dict.fromkeys(self.l2(base, method, decoding.name) for decoding in DECODINGS))
+
+    def best(self, column: str, method: str, decoding: str) -> tuple[float, float]:
+        """The best (l2, kappa); kappa is 0 where nothing is weak."""
+        if not COLUMNS[column].weak:
+            return self.l2(column, method, decoding), 0.0
+        l2 = self.l2(COLUMNS[column].base, method, decoding)
+        if not self._effort.n_folds:
+            return l2, KAPPAS[1]
+        return l2, min(KAPPAS, key=lambda kappa: self.held_out(column, method, decoding, l2, kappa))
+
+    def l2(self, column: str, method: str, decoding: str) -> float:
+        """The l2 of least held-out loss; by the number of masks between 14 and all where it was not searched for."""
+        if not self._effort.n_folds:
+            return METHODS[method].quick_l2
+        if column in SEARCHED:
+            return min(METHODS[method].l2s, key=lambda l2: self.held_out(column, method, decoding, l2, 0.0))
+        few, many = (np.log(self.l2(c, method, decoding)) for c in SEARCHED)
+        where = float(np.clip(np.log((COLUMNS[column].n_masks or N_SMALL) / 14) / np.log(N_SMALL / 14), 0, 1))
+        return float(f"{np.exp(few + where * (many - few)):.2g}")
+
+    def held_out(self, column: str, method: str, decoding: str, l2: float, kappa: float) -> float:
+        """The held-out loss of a choice, its mean over draws."""
+        draws = range(1 if COLUMNS[column].n_masks is None else self._effort.n_draws)
+        tasks = [Task(column, method, draw, (), True) for draw in draws]
+        return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))

@@ -1,0 +1,87 @@
+"""How long a fit will take: three images are gone through, and the times scaled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from joblib import cpu_count
+
+from perturbmap.data import Example
+from perturbmap.images.features import ImageFeatures, sample_descriptors
+from perturbmap.images.labels import labels_from_mask
+from perturbmap.images.masks import Masks
+from perturbmap.images.reading import ImageError
+from perturbmap.images.segmenter import Segmenter
+from perturbmap.images.superpixels import stretch
+from perturbmap.images.vocabulary import Vocabulary
+from perturbmap.potentials import Labels
+from perturbmap.solvers import Solver
+
+N_IMAGES = 3
+CLUSTERING = 20  # the iterations of k-means, each of which assigns all descriptors once, about
+N_STEPS = 200  # of a fit, to be timed
+START_OF_PROCESSES = 3.0  # seconds
+
+
+def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: int, n_folds: int) -> float | None:
+    """Seconds for vocabularies, features, learning and cross-validation; None where no image can be read.
+
+    A few images with masks stand for all, and a fit on them, with the words of one of them, for the fit.
+    """
+    n_jobs = max(1, min(n_images, cpu_count() if n_jobs == -1 else n_jobs))
+    features = copy.copy(segmenter.features)
+    n_each = -(-features.n_samples // n_images)
+    words = 0.0
+    each: list[float] = []
+    X: list[Example] = []
+    y: list[Labels] = []
+    for path in _spread(masks):
+        try:
+            began = perf_counter()
+            samples = sample_descriptors(features, path, n_each, (features.seed, 0))
+            sampled = perf_counter() - began
+            if not X:
+                features.vocabularies_ = {k: _any_words(features, k, rows) for k, rows in samples.items()}
+                began = perf_counter()
+                for kind, vocabulary in features.vocabularies_.items():
+                    vocabulary.assign(samples[kind])
+                words = CLUSTERING * n_images * (perf_counter() - began)
+            began = perf_counter()
+            image = features.describe(path)
+            each.append(sampled + perf_counter() - began)
+            mask = masks[path]
+        except (ImageError, OSError):
+            continue
+        regions = stretch(image.superpixels.map, (mask.shape[0], mask.shape[1]))
+        X.append(image.example)
+        y.append(np.maximum(labels_from_mask(regions, mask), 0))
+    if not X:
+        return None
+    problem, solver = segmenter.predictor.problem(X, y), segmenter.predictor.chosen_solver
+    began = perf_counter()
+    solver.run(problem, solver.start(problem), n_iter=N_STEPS)
+    step = (perf_counter() - began) / N_STEPS
+    parts = [len(masks), *[round(len(masks) * (n_folds - 1) / n_folds) for _ in range(n_folds)]]
+    learning = sum(step * _steps(solver, n_masked, n_images - len(masks)) for n_masked in parts)
+    describing = n_images * float(np.median(each)) / n_jobs  # the first is slow, with what is loaded on the way
+    return words + describing + learning + (START_OF_PROCESSES if n_jobs > 1 else 0)
+
+
+def _steps(solver: Solver[Any], n_masked: int, n_others: int) -> int:
+    """The steps of a fit, in both phases."""
+    return solver.n_iter(n_masked) + (solver.n_iter(n_masked + n_others) if n_others else 0)
+
+
+def _spread(masks: Iterable[Path]) -> list[Path]:
+    paths = list(masks)
+    return [paths[n] for n in np.unique(np.linspace(0, len(paths) - 1, N_IMAGES).astype(int))]
+
+
+def _any_words(features: ImageFeatures, kind: str, rows: np.ndarray) -> Vocabulary:
+    n_words = getattr(features, f"n_{kind}_words")
+    return Vocabulary(np.resize(rows, (n_words, rows.shape[1])))

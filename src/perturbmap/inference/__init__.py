@@ -1,0 +1,27 @@
+"""Inference by perturb-and-MAP (sections 2.1 and 2.3): the log-partition bound, marginals, samples, decoding."""
+
+from perturbmap.inference.bound import log_partition_bound
+from perturbmap.inference.calibration import Calibration
+from perturbmap.inference.decoding import Decoding, decode
+from perturbmap.inference.estimate import Estimate
+from perturbmap.inference.label_prior import LabelPrior
+from perturbmap.inference.marginal_methods import COUNTED, EXACT, INTEGRATED, PINNED, MarginalMethod, PerturbedMethod
+from perturbmap.inference.marginals import marginals
+from perturbmap.inference.samples import sample
+
+__all__ = [
+    "COUNTED",
+    "EXACT",
+    "INTEGRATED",
+    "PINNED",
+    "Calibration",
+    "Decoding",
+    "Estimate",
+    "LabelPrior",
+    "MarginalMethod",
+    "PerturbedMethod",
+    "decode",
+    "log_partition_bound",
+    "marginals",
+    "sample",
+]

@@ -1,0 +1,41 @@
+"""Perturb-and-MAP samples (section 2.1 of the paper)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perturbmap.inference.draws import check_question, draws, parts, perturb_in_place
+from perturbmap.noise import Domain, Purpose, Rng, seed_of
+from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.base import Structure
+from perturbmap.support.checks import check_count
+
+SAMPLES = Domain(Purpose.SAMPLES)
+
+
+def sample(
+    structure: Structure,
+    f: Potentials,
+    n_samples: int = 1,
+    *,
+    given: ArrayLike | None = None,
+    rng: Rng = None,
+) -> Labels:
+    """Perturb-and-MAP samples, ``(n_samples, n_sites)``: maximisers of independently perturbed potentials.
+
+    They are exact samples of the Gibbs distribution only where ``f`` is separable.
+
+    >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
+    >>> pm.sample(pm.Chain(), f, 3, rng=0)
+    array([[1, 0],
+           [1, 1],
+           [0, 0]], dtype=int32)
+    """
+    known = check_question(structure, f, given)
+    seed, n = seed_of(rng), check_count("n_samples", n_samples)
+    labels = np.empty((n, f.n_sites), dtype=np.int32)
+    for part, _, sites, given_part in parts(f, known):
+        for first, noise in draws(structure, part, given_part, seed, n, SAMPLES):
+            labels[first : first + len(noise), sites] = structure.argmax(perturb_in_place(part, noise), given_part)
+    return labels

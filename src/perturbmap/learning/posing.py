@@ -1,0 +1,72 @@
+"""From examples, labels and a setting to a problem: all that is checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perturbmap.data import Dataset
+from perturbmap.data.annotations import NO_LABELS, EncodedLabels, check_length, encode_labels, find_classes
+from perturbmap.learning.setting import Setting
+from perturbmap.potentials import SiteLabels
+from perturbmap.solvers import Problem
+from perturbmap.structures import InfeasibleError
+
+
+class Posed(NamedTuple):
+    """A problem, what is known of the labels of its examples, and the values of the labels."""
+
+    problem: Problem
+    known: SiteLabels
+    classes: list[Hashable]
+
+
+def pose(
+    setting: Setting, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None, seed: int
+) -> Posed:
+    """Checks everything, and changes nothing; ``classes`` are found in y where they are not named."""
+    setting.check()
+    data = Dataset.from_examples(X)
+    check_length(y, data)
+    named = find_classes(y, classes)
+    known = encode_labels(y, data, named)
+    if not known.is_known.any():
+        raise ValueError(NO_LABELS)
+    objective, k = setting.objective, len(named)
+    if not objective.takes_soft_labels and not known.is_hard:
+        raise ValueError(f"{type(objective).__name__} learns from labels, not from soft ones: give labels in y.")
+    setting.model.check(data, k)
+    problem = Problem(
+        data,
+        objective.targets(known),
+        k,
+        setting.model,
+        setting.structure,
+        objective,
+        float(setting.l2),
+        seed,
+        n_jobs=setting.n_jobs,
+        has_stored_labels=isinstance(y, EncodedLabels)
+        and y.are_those_of(data)
+        and y.classes == named
+        and bool(known.is_complete.all()),
+    )
+    setting.solver.check(problem)
+    _try_structure(problem)
+    return Posed(problem, known, named)
+
+
+def _try_structure(problem: Problem) -> None:
+    """The structure has its say now, not after an hour.
+
+    Of a solver of the user's only two examples are asked, and of a store only its beginning.
+    """
+    data, structure = problem.data, problem.structure
+    n_asked = len(next(data.parts())) if structure.is_thread_safe else min(2, len(data))
+    f = problem.model.potentials(np.zeros(problem.n_weights), data.take(np.arange(n_asked)), problem.n_labels)
+    try:
+        structure.maximise(f, problem.targets.labels[: f.n_sites])
+    except InfeasibleError as error:
+        raise ValueError(f"y holds labels that {type(structure).__name__} does not allow: {error}") from None

@@ -1,0 +1,101 @@
+"""What an estimator is set to: its parts, with their defaults, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from perturbmap.inference import Decoding
+from perturbmap.models import Model, SequenceModel
+from perturbmap.objectives import MarginalLogLikelihood, Objective
+from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, Solver
+from perturbmap.structures import Chain, Structure
+from perturbmap.support.checks import check_count, check_number
+from perturbmap.task_losses import TaskLoss
+
+# Steps that a fit takes at least where nobody says how: 50 passes over a dozen examples are too few.
+_MIN_STEPS = 1000
+
+
+def default_solver(objective: Objective) -> Solver[Any]:
+    """Frank-Wolfe for a hinge, L-BFGS for what is smooth and exact, stochastic gradients for the rest."""
+    if objective.is_hinge:
+        return BCFW()
+    if objective.is_smooth and not objective.is_perturbed:
+        return LBFGS()
+    return DoubleSGD(min_steps=_MIN_STEPS)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The parts of an estimator and its other parameters, with defaults filled in; see `StructuredPredictor`."""
+
+    model: Model
+    structure: Structure
+    objective: Objective
+    solver: Solver[Any]
+    task_loss: TaskLoss
+    decoding: Decoding
+    l2: float
+    unlabelled_weight: float
+    hard_labels: bool
+    calibration: int | None
+    n_perturbations: int
+    n_jobs: int | None
+
+    @classmethod
+    def resolve(cls, parameters: dict[str, Any]) -> Setting:
+        """The setting of an estimator's parameters; None is the default of a part. TypeError names a wrong one."""
+        objective = _part(parameters, "objective", Objective, MarginalLogLikelihood)
+        loss_name, loss = "task_loss", parameters["task_loss"]
+        if loss is None:
+            loss_name, loss = "loss of the objective", objective.task_loss
+        _check_kind(loss_name, loss, TaskLoss, "Hamming()")
+        _check_kind("decoding", parameters["decoding"], Decoding, "Decoding.MAP")
+        return cls(
+            _part(parameters, "model", Model, SequenceModel),
+            _part(parameters, "structure", Structure, Chain),
+            objective,
+            _part(parameters, "solver", Solver, lambda: default_solver(objective)),
+            loss,
+            parameters["decoding"],
+            parameters["l2"],
+            parameters["unlabelled_weight"],
+            parameters["hard_labels"],
+            parameters["calibration"],
+            parameters["n_perturbations"],
+            parameters["n_jobs"],
+        )
+
+    def check(self) -> None:
+        """Raises an error where a parameter makes no sense, or two parts do not go together; changes nothing."""
+        check_number("l2", self.l2)
+        check_number("unlabelled_weight", self.unlabelled_weight, or_equal=True)
+        check_count("n_perturbations", self.n_perturbations)
+        if self.calibration is not None and (
+            not isinstance(self.calibration, (int, np.integer)) or isinstance(self.calibration, bool)
+        ):
+            raise ValueError(f"calibration must be a number of folds, or None, but is {self.calibration!r}.")
+        self.objective.check(self.structure)
+
+
+_EXAMPLES = {
+    "model": "SequenceModel()",
+    "structure": "Chain()",
+    "objective": "MarginalLogLikelihood(Hamming())",
+    "solver": "DoubleSGD()",
+}
+
+
+def _part(parameters: dict[str, Any], name: str, kind: type, default: Any) -> Any:
+    part = default() if parameters[name] is None else parameters[name]
+    _check_kind(name, part, kind, _EXAMPLES[name])
+    return part
+
+
+def _check_kind(name: str, part: Any, kind: type, example: str) -> None:
+    if not isinstance(part, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, such as {example}, but is {part!r}.")

@@ -1,0 +1,86 @@
+"""What is known of the labels of a batch: everything, something, nothing, or probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perturbmap.potentials.layout import Layout
+from perturbmap.potentials.site_arrays import one_hot
+from perturbmap.potentials.types import Floats, Labels, Mask
+
+UNKNOWN = -1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SiteLabels:
+    """What is known of the label of every site of a batch.
+
+    layout : which sites are whose
+    labels : (n_sites,), -1 where no label is known
+    q : (n_sites, n_labels); one-hot for labels, probabilities for soft labels, zero where nothing is known
+    sizes : (n_sites,), how much each site counts in a weighted loss
+
+    >>> from perturbmap.potentials import SiteLabels
+    >>> known = SiteLabels.of([0, 1, -1], n_labels=2)
+    >>> known.q
+    array([[1., 0.],
+           [0., 1.],
+           [0., 0.]])
+    >>> known.is_complete
+    array([False])
+    """
+
+    layout: Layout
+    labels: Labels
+    q: Floats
+    sizes: Floats
+
+    @classmethod
+    def of(
+        cls, labels: ArrayLike, n_labels: int, layout: Layout | None = None, sizes: ArrayLike | None = None
+    ) -> SiteLabels:
+        """Hard labels, -1 where they are not known; one example, and sites of size 1, unless more is said."""
+        y = np.asarray(labels, dtype=np.int32)
+        sites = Layout.of_counts([len(y)]) if layout is None else layout
+        each = np.ones(len(y)) if sizes is None else np.asarray(sizes, dtype=np.float64)
+        return cls(sites, y, one_hot(y, n_labels), each)
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels that a site may have."""
+        return int(self.q.shape[1])
+
+    @cached_property
+    def is_known(self) -> Mask:
+        """(n_sites,), whether something is known of the site."""
+        return np.asarray(self.q.sum(axis=1) > 0)
+
+    @cached_property
+    def is_complete(self) -> Mask:
+        """(n_examples,), whether something is known of every site of the example."""
+        return np.asarray(self.layout.sums(~self.is_known) == 0)
+
+    @property
+    def has_some(self) -> Mask:
+        """(n_examples,), whether something is known of some site of the example."""
+        return np.asarray(self.layout.sums(self.is_known) > 0)
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether every known site has a label, and none has probabilities alone."""
+        return bool((self.is_known == (self.labels >= 0)).all())
+
+    def completed(self, guess: Floats) -> SiteLabels:
+        """The same, with the probabilities ``guess`` at the sites of which nothing is known."""
+        return replace(self, q=np.where(self.is_known[:, None], self.q, guess))
+
+    def take(self, indices: NDArray[np.intp]) -> SiteLabels:
+        """What is known of some examples."""
+        sites = self.layout.sites_of(indices)
+        return SiteLabels(self.layout.take(indices), self.labels[sites], self.q[sites], self.sizes[sites])

@@ -1,0 +1,91 @@
+"""What is solved: the penalised mean of an objective over examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.data import Dataset
+from perturbmap.models.base import Model, project
+from perturbmap.noise import Domain, Purpose, gumbel_noise
+from perturbmap.objectives import Objective, Targets
+from perturbmap.potentials import Floats
+from perturbmap.structures.base import Structure
+
+TRAINING = Domain(Purpose.TRAINING)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """``maximise sum_n weights[n] objective_n(w) / N - l2/2 ||w||^2`` over the N examples of ``data``.
+
+    seed, domain : of the noise. Two solves of one fit have two domains, so that they share no draw.
+    n_jobs : shards of a `Store` that are worked on at once by a solver that can; changes nothing else
+    has_stored_labels : whether the targets are those of the store's own labels, all known: workers read them there
+    """
+
+    data: Dataset
+    targets: Targets
+    n_labels: int
+    model: Model
+    structure: Structure
+    objective: Objective
+    l2: float
+    seed: int
+    domain: Domain = TRAINING
+    n_jobs: int | None = None
+    has_stored_labels: bool = False
+
+    @cached_property
+    def n_weights(self) -> int:
+        """The length of the weight vector w."""
+        return self.model.n_weights(self.data, self.n_labels)
+
+    @cached_property
+    def nonnegative(self) -> NDArray[np.intp]:
+        """The positions in w of the weights that must not be negative."""
+        return self.model.nonnegative_weights(self.data, self.n_labels)
+
+    def project(self, w: Floats) -> Floats:
+        """The nearest weights that are allowed."""
+        return project(w, self.nonnegative)
+
+    def batch(self, indices: NDArray[np.intp]) -> tuple[Dataset, Targets]:
+        """Some of the examples, and their targets."""
+        sites = self.data.layout.sites_of(indices)
+        return self.data.take(indices, sites), self.targets.take(indices, sites)
+
+    def with_seed(self, seed: int) -> Problem:
+        """The same problem under other noise."""
+        return replace(self, seed=seed)
+
+    def part(self, indices: NDArray[np.intp]) -> Problem:
+        """The problem of some of the examples."""
+        data, targets = self.batch(indices)
+        return replace(self, data=data, targets=targets, has_stored_labels=False)
+
+    def penalty(self, w: Floats) -> float:
+        """The penalty of the weights, ``l2/2 ||w||^2``."""
+        return 0.5 * self.l2 * float(w @ w)
+
+    def objective_at(self, w: Floats, draw: int = 0) -> float:
+        """What is maximised: the mean over all examples, under one draw of each one's noise, less the penalty."""
+        return self.value_and_grad(w, draw=draw)[0] - self.penalty(w)
+
+    def value_and_grad(
+        self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0
+    ) -> tuple[float, Floats]:
+        """The mean over some examples, or all, under one draw of each one's noise; without the penalty."""
+        batch, targets = (self.data, self.targets) if indices is None else self.batch(indices)
+        f, pullback = self.model.apply(w, batch, self.n_labels)
+        noise = None
+        if self.objective.is_perturbed:
+            n_threads = self.structure.n_threads
+            noise = gumbel_noise(f, self.seed, first_draw=draw, n_threads=n_threads, domain=self.domain)[0]
+        values, moments = self.objective.value_and_grad(f, targets, self.structure, noise)
+        return float(targets.weights @ values) / len(batch), pullback(moments) / len(batch)

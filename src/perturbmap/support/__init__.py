@@ -1,0 +1,1 @@
+"""What every layer stands on: checks of arguments, parameters of parts, files, threads, progress."""

@@ -1,0 +1,46 @@
+"""Checks of arguments: errors that name the argument, what came, and what is expected."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def check_count(name: str, n: Any) -> int:
+    """Returns ``n`` if it is a positive integer; else raises a ValueError that names the argument."""
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, but is {n!r}.")
+    return int(n)
+
+
+def check_number(name: str, x: Any, above: float = 0.0, below: float = np.inf, *, or_equal: bool = False) -> float:
+    """Returns ``x`` if it is a real number in the open interval; else raises a ValueError that names the argument.
+
+    With ``or_equal``, the lower end belongs to the interval.
+    """
+    is_number = isinstance(x, numbers.Real) and not isinstance(x, bool)
+    if not is_number or not (above < float(x) < below or (or_equal and float(x) == above)):
+        expected = f"{'at least' if or_equal else 'above'} {above:g}"
+        expected += f" and below {below:g}" if np.isfinite(below) else " and finite"
+        raise ValueError(f"{name} must be a number {expected}, but is {x!r}.")
+    return float(x)
+
+
+def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float64]:
+    """Values as contiguous float64, all finite; else raises a ValueError that names the argument."""
+    try:
+        array = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be a rectangular array of numbers ({error}). "
+            "Ragged examples are built one by one and joined with Potentials.batch."
+        ) from None
+    if np.ndim(values) == 0:
+        array = array.reshape(())
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.{hint}")
+    return array

@@ -1,0 +1,119 @@
+"""The sums of a structure over all labellings: log-partition, marginals, pinned sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perturbmap.noise import gumbel_noise, perturb
+from perturbmap.potentials import Potentials
+from perturbmap.structures.base import Structure, SummableStructure
+from perturbmap.testing.failure import Trial
+from perturbmap.testing.instances import Case
+from perturbmap.testing.pins import check_same_moments, random_weights
+
+#: What potentials are multiplied by: sums must neither overflow nor lose the smallest of probabilities.
+_SCALES = (0.0, 1.0, 30.0, 1e3, 1e5)
+
+
+def check_sums(
+    trial: Trial, structure: Structure, definition: Structure, case: Case, rng: np.random.Generator, tolerance: float
+) -> None:
+    """Sums are those of the listed distribution, for potentials of any range."""
+    own, listed = _summable(structure), _summable(definition)
+    _check_sums_of(trial, own, listed, case, tolerance, tolerance, "")
+    of_unary, of_tables = rng.choice(_SCALES, 2).tolist()
+    tables = None if case.f.pairwise is None else of_tables * case.f.pairwise
+    extreme = Case(Potentials.on(case.f.layout, of_unary * case.f.unary, tables), case.given)
+    how = f", with unary times {of_unary:g} and pairwise times {of_tables:g}"
+    _check_sums_of(trial, own, listed, extreme, tolerance, tolerance * max(1.0, of_unary, of_tables), how)
+
+
+def _check_sums_of(
+    trial: Trial,
+    structure: SummableStructure,
+    definition: SummableStructure,
+    case: Case,
+    rtol: float,
+    atol: float,
+    how: str,
+) -> None:
+    f, given = case.f, case.given
+    value, marginals = structure.log_partition(f, given)
+    expected_value, expected_marginals = definition.log_partition(f, given)
+    trial.close(f"the log-partition is that of the listed labellings{how}", value, expected_value, rtol, atol)
+    claim = f"the marginals are those of the listed distribution{how}"
+    check_same_moments(trial, claim, marginals, expected_marginals, rtol, atol)
+    sums, expected = structure.pinned_sums(f, given), definition.pinned_sums(f, given)
+    trial.close(
+        f"pinned sums are those of the labellings with the pin{how}", sums.values, expected.values, rtol, atol
+    )
+    weights = random_weights(sums.values, 5)
+    claim = f"the moments of pinned sums are weighted marginals given the pins{how}"
+    check_same_moments(trial, claim, sums.moments(weights), expected.moments(weights), rtol, atol)
+    impossible = sums.values == -np.inf
+    if impossible.any():
+        trial.refuses(
+            "a weight on an impossible pin is refused",
+            ValueError,
+            lambda: sums.moments(np.where(impossible, 1.0, 0.0)),
+        )
+
+
+def check_sums_of_batches(
+    trial: Trial, structure: Structure, case: Case, rng: np.random.Generator, tolerance: float
+) -> None:
+    """Weights of examples, perturbed copies, threads; and log-partition, pinned sums and marginals fit each other."""
+    own, given = _summable(structure), case.given
+    f = perturb(case.f, gumbel_noise(case.f, seed=3, n_draws=2))
+    value, marginals = own.log_partition(f, given)
+    sums = own.pinned_sums(f, given).values
+    per_site = np.repeat(value, f.layout.site_counts, axis=-1)
+    trial.close(
+        "at every site the pinned sums add up to the partition function",
+        np.logaddexp.reduce(sums, axis=-1),
+        per_site,
+        tolerance,
+        tolerance,
+    )
+    softmax = np.exp(sums - per_site[..., None])
+    trial.close("the softmax of pinned sums is the marginal", softmax, marginals.unary, tolerance, tolerance)
+    for n in range(len(f)):
+        sites = f.layout.sites(n)
+        alone, _ = own.log_partition(f[n], None if given is None else given[sites])
+        trial.equal(
+            "the log-partition of a batch is that of each example alone, bit by bit", value[:, n : n + 1], alone
+        )
+    weights = rng.normal(size=len(f))
+    same, weighted = own.log_partition(f, given, weights)
+    trial.equal("weights of the examples leave the log-partition as it is", same, value)
+    each = f.layout.repeat(weights)[:, None]
+    trial.close(
+        "weights of the examples multiply their marginals",
+        weighted.unary,
+        each * marginals.unary,
+        tolerance,
+        tolerance,
+    )
+    parts = [
+        own.log_partition(f[n], None if given is None else given[f.layout.sites(n)], [weights[n]])[1]
+        for n in range(len(f))
+    ]
+    tables = [part.pairwise for part in parts if part.pairwise is not None]
+    if weighted.pairwise is not None:
+        expected = np.sum(tables, axis=0) if f.is_shared else np.concatenate(tables)
+        trial.close("weights multiply pairwise marginals too", weighted.pairwise, expected, tolerance, tolerance)
+    for n_threads in (1, 3):
+        other = own.with_threads(n_threads).log_partition(f, given)
+        trial.equal("the number of threads changes no bit of the log-partition", other[0], value)
+        trial.equal("the number of threads changes no bit of the marginals", other[1].unary, marginals.unary)
+        trial.equal(
+            "the number of threads changes no bit of the marginals of edges", other[1].pairwise, marginals.pairwise
+        )
+
+
+def _summable(structure: Structure) -> SummableStructure:
+    if not isinstance(structure, SummableStructure):
+        raise TypeError(
+            f"definition must be able to sum, as the structure is, but is {structure!r}: use BruteForce(allowed=...)."
+        )
+    return structure
