@@ -1,18 +1,41 @@
-"""Random small instances of every structure, and the enumeration that defines each."""
+"""The structures of the package, each with the instances that fit it and the enumeration that defines it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
 from perturbmap import BinaryGraph, BruteForce, Chain, Matching, Potentials, Structure, Tree
-from perturbmap.potentials import Floats, Labels
+from perturbmap.potentials import Labels
+from perturbmap.testing import attractive_graphs, chains, forests, unaries
+from perturbmap.testing.instances import SIZES, Make, some_labels
 
 
 def is_injective(y: Labels) -> bool:
     return len(set(y.tolist())) == len(y)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A structure, and what `perturbmap.testing.check_structure` needs to know of it."""
+
+    structure: Structure
+    make: Make
+    definition: BruteForce
+    sizes: Sequence[tuple[int, int]]
+
+
+KINDS = [
+    Kind(Chain(), chains, BruteForce(), SIZES),
+    Kind(Tree(), forests, BruteForce(), SIZES),
+    Kind(BinaryGraph(), attractive_graphs, BruteForce(), [size for size in SIZES if size[1] == 2]),
+    Kind(Matching(), unaries, BruteForce(allowed=is_injective), [size for size in SIZES if size[0] <= size[1]]),
+]
+
+STRUCTURES: list[Structure] = [kind.structure for kind in KINDS]
 
 
 @dataclass(frozen=True)
@@ -24,58 +47,16 @@ class Instance:
     has_ties: bool
 
 
-STRUCTURES: list[Structure] = [Chain(), Tree(), BinaryGraph(), Matching()]
+def kind_of(structure: Structure) -> Kind:
+    return next(kind for kind in KINDS if kind.structure == structure)
 
 
 def definition(structure: Structure) -> BruteForce:
-    return BruteForce(allowed=is_injective if isinstance(structure, Matching) else None)
-
-
-def _numbers(rng: np.random.Generator, shape: tuple[int, ...], has_ties: bool, scale: float) -> Floats:
-    if has_ties:
-        return rng.integers(-2, 3, shape).astype(np.float64)
-    return rng.normal(0, scale, shape)
-
-
-def _edges(structure: Structure, n: int, rng: np.random.Generator) -> list[list[int]]:
-    if isinstance(structure, Chain):
-        return [[i, i + 1] for i in range(n - 1)]
-    if isinstance(structure, Tree):  # some sites start a tree of their own; edges run either way
-        names = rng.permutation(n)
-        pairs = [[int(names[rng.integers(i)]), int(names[i])] for i in range(1, n) if rng.random() < 0.85]
-        edges = [pair[::-1] if rng.random() < 0.5 else pair for pair in pairs]
-    else:
-        pairs = [[i, j] for i in range(n) for j in range(n) if i != j]
-        edges = [pairs[int(k)] for k in rng.integers(0, len(pairs), rng.integers(0, 2 * n))] if pairs else []
-    if edges and rng.random() < 0.2:
-        edges.append(edges[0][::-1])  # a parallel edge
-    return edges
+    return kind_of(structure).definition
 
 
 def example(structure: Structure, n: int, k: int, rng: np.random.Generator, has_ties: bool) -> Potentials:
-    unary = _numbers(rng, (n, k), has_ties, 1.5)
-    if isinstance(structure, Matching):
-        return Potentials(unary)
-    edges = _edges(structure, n, rng)
-    shape = (k, k) if rng.random() < 0.3 else (len(edges), k, k)
-    tables = _numbers(rng, shape, has_ties, 1.0)
-    if isinstance(structure, BinaryGraph):
-        coupling = tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]
-        tables[..., 1, 1] += np.maximum(0, -coupling) + rng.choice([0, 0, 1, 3], shape[:-2])
-    tables[rng.random(shape[:-2]) < 0.15] = 0
-    return Potentials(unary, tables, np.array(edges, dtype=np.int64).reshape(-1, 2))
-
-
-def random_given(f: Potentials, structure: Structure, rng: np.random.Generator) -> Labels | None:
-    """Labels of about a third of the sites, which some labelling has."""
-    if rng.random() < 0.4:
-        return None
-    draws = [
-        rng.permutation(f.n_labels)[:n] if isinstance(structure, Matching) else rng.integers(0, f.n_labels, n)
-        for n in np.diff(f.site_offsets)
-    ]
-    given = np.concatenate(draws) if draws else np.empty(0)
-    return np.where(rng.random(f.n_sites) < 0.35, given, -1).astype(np.int32)
+    return kind_of(structure).make(rng, n, k, has_ties)
 
 
 @st.composite
@@ -83,11 +64,10 @@ def instances(draw: st.DrawFn, structure: Structure) -> Instance:
     """Batches of one to three examples of one to six sites."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     has_ties = draw(st.booleans())
-    if isinstance(structure, BinaryGraph):
-        k, largest = 2, 6
-    else:
-        k = draw(st.integers(1, 4))
-        largest = k if isinstance(structure, Matching) else {1: 6, 2: 6, 3: 5, 4: 4}[k]
-    sizes = draw(st.lists(st.integers(1, largest), min_size=1, max_size=3))
-    f = Potentials.batch([example(structure, n, k, rng, has_ties) for n in sizes])
-    return Instance(f, random_given(f, structure, rng), has_ties)
+    sizes = kind_of(structure).sizes
+    k = draw(st.sampled_from(sorted({n_labels for _, n_labels in sizes})))
+    counts = [n for n, n_labels in sizes if n_labels == k]
+    chosen = draw(st.lists(st.sampled_from(counts), min_size=1, max_size=3))
+    f = Potentials.batch([example(structure, n, k, rng, has_ties) for n in chosen])
+    given = some_labels(rng, definition(structure), f) if draw(st.booleans()) else None
+    return Instance(f, given, has_ties)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import perturbmap as pm
-from perturbmap.examples import Dataset
+from perturbmap.data import Dataset
 from perturbmap.potentials import Floats
 
 
@@ -44,14 +44,19 @@ def make_store(folder: Path, n: int = 60, shards: int = 4, seed: int = 0) -> pm.
     return pm.Store(folder)
 
 
-class Mortal(pm.Model):
+def rounds(sgd: pm.DoubleSGD | None = None, **parameters: Any) -> pm.StructuredPredictor:
+    """The same, learned in rounds on the shards of a store."""
+    return cutter(solver=pm.LocalSGD(pm.DoubleSGD(n_passes=3, batch_size=8) if sgd is None else sgd), **parameters)
+
+
+class Mortal(pm.LinearModel):
     """`GraphModel`, but the first process that uses it in its work, other than ``parent``, dies of it."""
 
     def __init__(self, marker: str, parent: int) -> None:
         self.marker, self.parent = marker, parent
 
-    def n_weights(self, data: Dataset, n_labels: int) -> int:
-        return pm.GraphModel().n_weights(data, n_labels)
+    def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
+        return pm.GraphModel().shapes(data, n_labels)
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> pm.Potentials:
         if os.getpid() != self.parent:
@@ -68,5 +73,4 @@ class Mortal(pm.Model):
     def squared_length(self, data: Dataset) -> float:
         return pm.GraphModel().squared_length(data)
 
-    def nonnegative(self, data: Dataset, n_labels: int) -> slice:
-        return pm.GraphModel().nonnegative(data, n_labels)
+    nonnegative = pm.GraphModel.nonnegative

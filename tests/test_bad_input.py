@@ -76,7 +76,7 @@ def test_batches_say_what_is_wrong_with_their_examples() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([0, 1], "given must have one label a site"),
+        ([0, 1], "given must have one label for each site"),
         ([0, 1, 2, 9], "given must be labels"),
         ([0, 1, -2, 1], "given must be labels 0..3 or -1"),
         ([0.0, 1.0, 1.0, 1.0], "given must hold integers"),

@@ -26,6 +26,7 @@ from perturbmap import (
     sample,
 )
 from perturbmap.inference import MarginalMethod
+from perturbmap.inference.samples import SAMPLES
 from perturbmap.potentials import Floats, Labels
 
 from .instances import STRUCTURES, Instance, definition, example, instances
@@ -224,11 +225,13 @@ def test_conditional_marginals_respect_what_is_given(structure: Structure, rng: 
 
 
 def test_samples_are_counted_by_the_counted_marginals(rng: np.random.Generator) -> None:
-    """Samples and COUNTED marginals under one seed are the same perturbations."""
+    """Samples and COUNTED marginals under the same perturbations; by default they have other ones."""
     f = Potentials.batch([attractive_grid(rng), attractive_grid(rng, side=2)])
     labels = sample(BinaryGraph(), f, 300, rng=9)
-    estimate = marginals(BinaryGraph(), f, method=COUNTED, n_perturbations=300, rng=9)
+    estimate = marginals(BinaryGraph(), f, method=COUNTED, n_perturbations=300, rng=9, domain=SAMPLES)
     np.testing.assert_allclose(estimate.mean[:, 1], labels.mean(axis=0))
+    other = marginals(BinaryGraph(), f, method=COUNTED, n_perturbations=300, rng=9)
+    assert (other.mean[:, 1] != labels.mean(axis=0)).any()
     assert sample(Matching(), Potentials(rng.normal(size=(3, 3))), rng=1).shape == (1, 3)
 
 

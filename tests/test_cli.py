@@ -18,11 +18,13 @@ import pytest
 
 import perturbmap
 from perturbmap.datasets import load_ocr
-from perturbmap.experiments import ocr_report, report
-from perturbmap.experiments.ocr import METHODS, Experiment, choice_name, look_name, run_name
-from perturbmap.experiments.ocr_report import Cell
-from perturbmap.experiments.progress import Progress
+from perturbmap.experiments.ocr import report
+from perturbmap.experiments.ocr import report as ocr_report
+from perturbmap.experiments.ocr.experiment import Experiment, choice_name, look_name, run_name
+from perturbmap.experiments.ocr.plan import METHODS
+from perturbmap.experiments.ocr.report import Cell
 from perturbmap.experiments.results import Results
+from perturbmap.support.progress import Progress
 
 COMMAND = Path(sys.executable).with_name("perturbmap")
 
@@ -282,7 +284,9 @@ def test_cells_say_how_they_compare_with_the_paper() -> None:
 
 def test_a_missing_extra_is_named_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after it."""
-    monkeypatch.setattr(report, "find_spec", lambda name: None if name == "jinja2" else object())
+    monkeypatch.setattr(
+        "perturbmap.experiments.report.find_spec", lambda name: None if name == "jinja2" else object()
+    )
     with pytest.raises(ModuleNotFoundError, match=r"reports need jinja2: pip install 'perturbmap\[report\]'"):
         report.check_installed()
 

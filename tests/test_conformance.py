@@ -1,211 +1,110 @@
-"""Every structure against its definition, enumeration, on the same random instances."""
+"""Every part of the package passes the checks that users' parts are to pass; and what is ours alone."""
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given as sampled
 from hypothesis import strategies as st
 
-from perturbmap import (
-    BinaryGraph,
-    Chain,
-    ExactStructure,
-    FromSolver,
-    Moments,
-    Potentials,
-    Structure,
-    Tree,
-    gumbel_noise,
-    perturb,
-)
-from perturbmap.potentials import Floats
+import perturbmap as pm
+from perturbmap import BinaryGraph, Chain, FromSolver, Potentials, Structure, Tree
+from perturbmap.potentials import Floats, Labels
+from perturbmap.solvers import Problem
+from perturbmap.testing.instances import SIZES
+from perturbmap.testing.pins import random_weights
 
-from .instances import STRUCTURES, Instance, definition, instances
+from .instances import KINDS, STRUCTURES, Instance, Kind, definition, instances
+from .stored import make_store
 
-every_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
-exact_structures = pytest.mark.parametrize(
-    "structure", [s for s in STRUCTURES if isinstance(s, ExactStructure)], ids=repr
-)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: repr(kind.structure))
 
 
 def assert_close(actual: Any, expected: Any, rtol: float = 1e-12, atol: float = 1e-11) -> None:
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
-def random_weights(values: Floats, seed: int) -> Floats:
-    """Weights of both signs, some zero, none on an impossible pin."""
-    rng = np.random.default_rng(seed)
-    weights = rng.normal(size=values.shape) * (rng.random(values.shape) < 0.7)
-    return np.where(np.isneginf(values), 0.0, weights)
+# Structures.
 
 
-def inner(moments: Moments, f: Potentials) -> float:
-    pairwise = 0.0 if moments.pairwise is None or f.pairwise is None else (moments.pairwise * f.pairwise).sum()
-    return float((moments.unary * f.unary).sum() + pairwise)
+@every_kind
+@pytest.mark.parametrize("seed", range(3))
+def test_a_structure_answers_as_its_definition_does(kind: Kind, seed: int) -> None:
+    """Values, pins, moments, batches, copies, threads and sums, on some hundred instances for each seed."""
+    pm.testing.check_structure(
+        kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=8, seed=seed, tolerance=1e-11
+    )
 
 
-def assert_moments_equal(one: Moments, other: Moments) -> None:
-    assert_close(one.unary, other.unary)
-    if one.pairwise is None or other.pairwise is None:
-        assert one.pairwise is None
-        assert other.pairwise is None
-    else:
-        assert_close(one.pairwise, other.pairwise)
+@pytest.mark.parametrize("allowed", [None, lambda y: y.sum() <= 2])
+def test_enumeration_keeps_to_its_own_contract(allowed: Callable[[Labels], bool] | None) -> None:
+    """Pins, batches and copies of the definition itself, whose pins are solved one by one."""
+    listed = pm.BruteForce(allowed)
+    pm.testing.check_structure(listed, pm.testing.forests, listed, sizes=SIZES[:16])
 
 
-@every_structure
+def at_most_two(unary: Floats) -> Labels:
+    gain = unary[:, 1] - unary[:, 0]
+    picked = np.zeros(len(unary), dtype=np.int32)
+    picked[np.argsort(-gain, kind="stable")[:2]] = 1
+    return np.where(gain > 0, picked, 0).astype(np.int32)
+
+
+def test_a_solver_of_the_users_is_a_structure() -> None:
+    """FromSolver of a plain function has pins, given labels and batches, as the labellings that it allows."""
+    listed = pm.BruteForce(allowed=lambda y: y.sum() <= 2)
+    pm.testing.check_structure(
+        FromSolver(at_most_two), pm.testing.unaries, listed, sizes=[(n, 2) for n in range(1, 7)]
+    )
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
 @sampled(data=st.data())
-def test_maximum_agrees_with_enumeration(structure: Structure, data: st.DataObject) -> None:
-    """The labels respect what is given, their score is the value, and no labelling has a better one."""
+def test_a_plain_solver_becomes_the_same_structure(structure: Structure, data: st.DataObject) -> None:
+    """FromSolver, which only masks and asks, answers as the structure whose argmax it wraps."""
     case: Instance = data.draw(instances(structure))
-    labels, values = structure.maximise(case.f, case.given)
-    expected_labels, expected = definition(structure).maximise(case.f, case.given)
-    assert_close(values, expected)
-    assert_close(case.f.score(labels), values)
-    if case.given is not None:
-        np.testing.assert_array_equal(labels[case.given >= 0], case.given[case.given >= 0])
+    f = case.f[0]
+    known = None if case.given is None else case.given[: f.n_sites]
+    unaries = Potentials(f.unary)
+    wrapped = FromSolver(
+        lambda unary: structure.argmax(f.with_unary(unary)),
+        score=lambda y: float(f.score(y)[0] - unaries.score(y)[0]),
+    )
+    pinned = wrapped.pinned(unaries, given=known)
+    expected = structure.pinned(f, given=known)
+    assert_close(pinned.values, expected.values, rtol=1e-9, atol=1e-8)
     if not case.has_ties:
-        np.testing.assert_array_equal(labels, expected_labels)
+        weights = random_weights(pinned.values, 3)
+        assert_close(pinned.moments(weights).unary, expected.moments(weights).unary, rtol=1e-9, atol=1e-8)
 
 
-@every_structure
-@sampled(data=st.data())
-def test_pinned_values_agree_with_enumeration(structure: Structure, data: st.DataObject) -> None:
-    """Every pin among many has the value that it has alone; impossible pins have -inf."""
-    case: Instance = data.draw(instances(structure))
-    pinned = structure.pinned(case.f, given=case.given)
-    expected = definition(structure).pinned(case.f, given=case.given)
-    assert_close(pinned.values, expected.values)
-    free, best = structure.maximise(case.f, case.given)
-    np.testing.assert_array_equal(pinned.free, free)
-    satisfied = np.take_along_axis(pinned.values, free[:, None].astype(np.intp), axis=1)[:, 0]
-    np.testing.assert_array_equal(satisfied, np.repeat(best, np.diff(case.f.site_offsets)))
+@sampled(instances(BinaryGraph()))
+def test_the_least_maximiser_is_found(case: Instance) -> None:
+    """Among tied labellings of a binary graph, the one with the fewest ones: first in lexicographic order."""
+    expected = definition(BinaryGraph()).argmax(case.f, case.given)
+    if case.has_ties:  # integers: no rounding decides
+        np.testing.assert_array_equal(BinaryGraph().argmax(case.f, case.given), expected)
 
 
-@every_structure
-@sampled(data=st.data())
-def test_pinned_moments_agree_with_enumeration(structure: Structure, data: st.DataObject) -> None:
-    """The moments are the weighted sum over all pinned maximisers, whatever route computes them."""
-    case: Instance = data.draw(instances(structure))
-    pinned = structure.pinned(case.f, given=case.given)
-    weights = random_weights(pinned.values, data.draw(st.integers(0, 1000)))
-    moments = pinned.moments(weights)
-    # Which of several tied maximisers is taken does not change their score.
-    total = weights[weights != 0] @ pinned.values[weights != 0]
-    assert inner(moments, case.f) == pytest.approx(float(total), abs=1e-9)
-    per_site = np.repeat([w.sum() for w in case.f.split(weights)], np.diff(case.f.site_offsets))
-    assert_close(moments.unary.sum(axis=1), per_site)
+@sampled(instances(BinaryGraph()))
+def test_pinned_cuts_flip_as_few_sites_as_possible(case: Instance) -> None:
+    """Among tied pinned maximisers, the one nearest to the free one; integers, so that no rounding decides."""
     if not case.has_ties:
-        expected = definition(structure).pinned(case.f, given=case.given).moments(weights)
-        assert_moments_equal(moments, expected)
-
-
-@every_structure
-@sampled(data=st.data())
-def test_pins_left_out_are_nan_and_the_others_unchanged(structure: Structure, data: st.DataObject) -> None:
-    """A mask of pins changes which values are there, not what they are."""
-    case: Instance = data.draw(instances(structure))
-    mask = np.random.default_rng(data.draw(st.integers(0, 1000))).random(case.f.unary.shape) < 0.5
-    everything = structure.pinned(case.f, given=case.given).values
-    some = structure.pinned(case.f, pins=mask, given=case.given)
-    known = mask | (np.arange(case.f.n_labels) == some.free[:, None])
-    assert_close(some.values[known], everything[known])
-    if case.given is None:
-        assert np.isnan(some.values[~known]).all()
-
-
-@every_structure
-@sampled(data=st.data())
-def test_a_batch_of_copies_is_its_examples_one_by_one(structure: Structure, data: st.DataObject) -> None:
-    """Perturbed copies of a batch give, bit by bit, what each copy of each example gives alone."""
-    case: Instance = data.draw(instances(structure))
-    copies = perturb(case.f, gumbel_noise(case.f, seed=1, n_draws=3))
-    together = structure.pinned(copies, given=case.given)
-    weights = random_weights(together.values, 7)
-    moments = together.moments(weights)
-    pairwise = np.zeros(()) if moments.pairwise is None else np.zeros(moments.pairwise.shape)
-    for copy in range(3):
-        for n in range(len(case.f)):
-            sites = slice(case.f.site_offsets[n], case.f.site_offsets[n + 1])
-            one = case.f[n].with_unary(copies.unary[copy, sites])
-            alone = structure.pinned(one, given=None if case.given is None else case.given[sites])
-            np.testing.assert_array_equal(together.values[copy, sites], alone.values)
-            np.testing.assert_array_equal(together.free[copy, sites], alone.free)
-            part = alone.moments(weights[copy, sites])
-            np.testing.assert_array_equal(moments.unary[copy, sites], part.unary)
-            if part.pairwise is not None:
-                edges = slice(case.f.edge_offsets[n], case.f.edge_offsets[n + 1])
-                pairwise[... if case.f.is_shared else edges] += part.pairwise
-    if moments.pairwise is not None:
-        assert_close(moments.pairwise, pairwise)
-
-
-@exact_structures
-@sampled(data=st.data())
-def test_exact_sums_agree_with_enumeration(structure: ExactStructure, data: st.DataObject) -> None:
-    """Log-partition, site marginals and edge marginals are those of the listed distribution."""
-    case: Instance = data.draw(instances(structure))
-    value, moments = structure.log_partition(case.f, case.given)
-    expected_value, expected = definition(structure).log_partition(case.f, case.given)
-    assert_close(value, expected_value)
-    assert_moments_equal(moments, expected)
-
-
-@exact_structures
-@sampled(data=st.data())
-def test_pinned_sums_agree_with_enumeration(structure: ExactStructure, data: st.DataObject) -> None:
-    """Sums with one label pinned, and the weighted marginals of the pinned distributions, for perturbed copies."""
-    case: Instance = data.draw(instances(structure))
-    f = perturb(case.f, gumbel_noise(case.f, seed=2, n_draws=2)) if data.draw(st.booleans()) else case.f
-    sums = structure.pinned_sums(f, case.given)
-    expected = definition(structure).pinned_sums(f, case.given)
-    assert_close(sums.values, expected.values)
-    weights = random_weights(sums.values, data.draw(st.integers(0, 1000)))
-    assert_moments_equal(sums.moments(weights), expected.moments(weights))
-    if case.given is not None and (case.given >= 0).any() and f.n_labels > 1:
-        with pytest.raises(ValueError, match="weights"):
-            sums.moments(np.ones(f.unary.shape))
-
-
-@exact_structures
-@sampled(data=st.data())
-def test_sums_of_extreme_potentials_agree_with_enumeration(structure: ExactStructure, data: st.DataObject) -> None:
-    """Potentials of any range: nothing overflows, and the smallest of probabilities keep their logarithms."""
-    case: Instance = data.draw(instances(structure))
-    scale = st.sampled_from([0.0, 1.0, 30.0, 120.0, 1e3, 1e5])
-    of_unary, of_tables = data.draw(scale), data.draw(scale)
-    f = Potentials.batch([_scaled(case.f[n], of_unary, of_tables) for n in range(len(case.f))])
-    tolerance = {"rtol": 1e-11, "atol": 1e-11 * max(1.0, of_unary, of_tables)}
-    value, marginals = structure.log_partition(f, case.given)
-    expected_value, expected_marginals = definition(structure).log_partition(f, case.given)
-    assert_close(value, expected_value, **tolerance)
-    sums, expected = structure.pinned_sums(f, case.given), definition(structure).pinned_sums(f, case.given)
-    assert_close(sums.values, expected.values, **tolerance)
-    weights = random_weights(sums.values, 5)
-    moments, expected_moments = sums.moments(weights), expected.moments(weights)
-    for one, other in ((marginals, expected_marginals), (moments, expected_moments)):
-        assert_close(one.unary, other.unary, **tolerance)
-        if one.pairwise is not None:
-            assert_close(one.pairwise, other.pairwise, **tolerance)
-
-
-def _scaled(f: Potentials, of_unary: float, of_tables: float) -> Potentials:
-    return Potentials(of_unary * f.unary, None if f.pairwise is None else of_tables * f.pairwise, f.edges)
-
-
-@exact_structures
-@sampled(data=st.data())
-def test_sums_are_consistent(structure: ExactStructure, data: st.DataObject) -> None:
-    """At every site, pinned sums add up to the partition function, and their softmax is the marginal."""
-    case: Instance = data.draw(instances(structure))
-    f = perturb(case.f, gumbel_noise(case.f, seed=3, n_draws=2))
-    value, moments = structure.log_partition(f, case.given)
-    values = structure.pinned_sums(f, case.given).values
-    per_site = np.repeat(value, np.diff(f.site_offsets), axis=-1)
-    assert_close(np.logaddexp.reduce(values, axis=-1), per_site)
-    assert_close(np.exp(values - per_site[..., None]), moments.unary)
+        return
+    f = case.f[0]
+    pinned = BinaryGraph().pinned(f)
+    everything = np.array(list(itertools.product([0, 1], repeat=f.n_sites)), dtype=np.int32)
+    scores = np.array([f.score(y)[0] for y in everything])
+    for d, free in enumerate(pinned.free):
+        weights = np.zeros(f.unary.shape)
+        weights[d, 1 - free] = 1
+        flipped = pinned.moments(weights).unary.argmax(axis=1) != pinned.free
+        best = everything[(everything[:, d] == 1 - free) & (scores == pinned.values[d, 1 - free])]
+        assert flipped.sum() == (best != pinned.free).sum(axis=1).min()
 
 
 @pytest.mark.parametrize("disagreement", [0.0, 1.0, 300.0])
@@ -262,8 +161,7 @@ def test_sums_depend_on_neither_threads_nor_batches(structure: type[Chain | Tree
         for mine, other in zip(one, everything(f, weights, n_threads), strict=True):
             np.testing.assert_array_equal(mine, other)
     for n, example in enumerate(examples):
-        sites = slice(int(f.site_offsets[n]), int(f.site_offsets[n + 1]))
-        edges = slice(int(f.edge_offsets[n]), int(f.edge_offsets[n + 1]))
+        sites, edges = f.layout.sites(n), f.layout.edges_between(n)
         alone = everything(example, weights[sites], 1)
         for which, part in enumerate([slice(n, n + 1), sites, sites, edges, sites, edges]):
             if part is not edges or not is_shared:
@@ -272,46 +170,131 @@ def test_sums_depend_on_neither_threads_nor_batches(structure: type[Chain | Tree
                 np.testing.assert_array_equal(whole[part], alone[which])
 
 
-@sampled(instances(BinaryGraph()))
-def test_the_least_maximiser_is_found(case: Instance) -> None:
-    """Among tied labellings of a binary graph, the one with the fewest ones: first in lexicographic order."""
-    expected = definition(BinaryGraph()).argmax(case.f, case.given)
-    if case.has_ties:  # integers: no rounding decides
-        np.testing.assert_array_equal(BinaryGraph().argmax(case.f, case.given), expected)
+# Models.
 
 
-@sampled(instances(BinaryGraph()))
-def test_pinned_cuts_flip_as_few_sites_as_possible(case: Instance) -> None:
-    """Among tied pinned maximisers, the one nearest to the free one; integers, so that no rounding decides."""
-    if not case.has_ties:
+def random_examples(rng: np.random.Generator) -> dict[str, list[Any]]:
+    grids = [(1, 1), (2, 2), (2, 3), (1, 3)]
+    features = [rng.normal(size=(h * w, 3)).round(3) for h, w in grids]
+    edges = [pm.grid_edges(h, w) for h, w in grids]
+    return {
+        "chains": features,
+        "sparse": [sp.csr_array(x) for x in features],
+        "graphs": [pm.Example(x, e) for x, e in zip(features, edges, strict=True)],
+        "edge features": [
+            pm.Example(x, e, rng.uniform(size=(len(e), 2)).round(3)) for x, e in zip(features, edges, strict=True)
+        ],
+        "label features": [pm.Example(x, label_features=rng.normal(size=(6, 2)).round(3)) for x in features],
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "n_labels", "kinds", "refused"),
+    [
+        (pm.SequenceModel(), 3, ["chains", "sparse", "graphs"], []),
+        (pm.GraphModel(), 2, ["chains", "sparse", "graphs", "edge features"], []),
+        (pm.MatchingModel(), 6, ["label features"], ["chains"]),
+    ],
+    ids=repr,
+)
+def test_a_model_keeps_to_its_contract(
+    model: pm.Model, n_labels: int, kinds: list[str], refused: list[str], rng: np.random.Generator
+) -> None:
+    """Potentials that keep their streams in every batch, and their gradient."""
+    examples = random_examples(rng)
+    for kind in kinds:
+        pm.testing.check_model(model, examples[kind], n_labels, refused=[examples[name] for name in refused])
+
+
+# Objectives and losses.
+
+PERTURBED: list[pm.Objective] = [
+    pm.LogLikelihood(),
+    pm.MarginalLogLikelihood(),
+    pm.MarginalLogLikelihood(pm.BalancedHamming(), integrate_noise=False),
+    pm.MarginalLogLikelihood(pm.WeightedHamming(), conditional=True),
+    pm.StructuredHinge(),
+    pm.StructuredHinge(pm.WeightedHamming()),
+]
+EXACT: list[pm.Objective] = [
+    pm.ExactLogLikelihood(),
+    pm.ExactMarginalLogLikelihood(),
+    pm.ExactMarginalLogLikelihood(pm.BalancedHamming()),
+]
+
+
+@every_kind
+@pytest.mark.parametrize("objective", PERTURBED + EXACT, ids=repr)
+def test_an_objective_keeps_to_its_contract(objective: pm.Objective, kind: Kind) -> None:
+    """Values, gradients and flags on every structure that the objective can use; the others it refuses."""
+    if objective in EXACT and not kind.structure.can_sum:
+        with pytest.raises(TypeError, match="sums over all labellings"):
+            objective.check(kind.structure)
         return
-    f = case.f[0]
-    pinned = BinaryGraph().pinned(f)
-    everything = np.array(list(itertools.product([0, 1], repeat=f.n_sites)), dtype=np.int32)
-    scores = np.array([f.score(y)[0] for y in everything])
-    for d, free in enumerate(pinned.free):
-        weights = np.zeros(f.unary.shape)
-        weights[d, 1 - free] = 1
-        flipped = pinned.moments(weights).unary.argmax(axis=1) != pinned.free
-        best = everything[(everything[:, d] == 1 - free) & (scores == pinned.values[d, 1 - free])]
-        assert flipped.sum() == (best != pinned.free).sum(axis=1).min()
+    pm.testing.check_objective(objective, kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=2)
 
 
-@every_structure
-@sampled(data=st.data())
-def test_a_plain_solver_becomes_the_same_structure(structure: Structure, data: st.DataObject) -> None:
-    """FromSolver, which only masks and asks, answers as the structure whose argmax it wraps."""
-    case: Instance = data.draw(instances(structure))
-    f = case.f[0]
-    known = None if case.given is None else case.given[: f.n_sites]
-    unaries = Potentials(f.unary)
-    wrapped = FromSolver(
-        lambda unary: structure.argmax(f.with_unary(unary)),
-        score=lambda y: float(f.score(y)[0] - unaries.score(y)[0]),
+@pytest.mark.parametrize(
+    ("loss", "plain"),
+    [
+        (pm.Hamming(), lambda y, z, sizes: np.mean(y != z)),
+        (pm.WeightedHamming(), lambda y, z, sizes: sizes[y != z].sum()),
+        (pm.WeightedHamming([1, 2, 5]), lambda y, z, sizes: (sizes * np.array([1, 2, 5])[y])[y != z].sum()),
+        (
+            pm.BalancedHamming(),
+            lambda y, z, sizes: np.mean([sizes[(y == k) & (z != k)].sum() / sizes[y == k].sum() for k in set(y)]),
+        ),
+        (pm.ZeroOne(), lambda y, z, sizes: float((y != z).any())),
+    ],
+    ids=repr,
+)
+def test_a_loss_is_its_definition(loss: pm.TaskLoss, plain: Callable[[Labels, Labels, Floats], float]) -> None:
+    """Its value is that of the plain formula; what is not known costs nothing."""
+    pm.testing.check_task_loss(loss, plain)
+    pm.testing.check_task_loss(loss)
+
+
+# Inference and solvers.
+
+
+@every_kind
+@pytest.mark.parametrize("method", [pm.PINNED, pm.INTEGRATED, pm.COUNTED, pm.EXACT], ids=repr)
+def test_a_marginal_method_keeps_to_its_contract(method: pm.MarginalMethod, kind: Kind) -> None:
+    """Probabilities, and their gradient where they are no counts."""
+    if not method.is_perturbed and not kind.structure.can_sum:
+        with pytest.raises(TypeError, match="sums over all labellings"):
+            method.check(kind.structure)
+        return
+    pm.testing.check_marginal_method(
+        method, kind.structure, kind.make, kind.definition, sizes=kind.sizes, is_differentiable=method != pm.COUNTED
     )
-    pinned = wrapped.pinned(unaries, given=known)
-    expected = structure.pinned(f, given=known)
-    assert_close(pinned.values, expected.values, rtol=1e-9, atol=1e-8)
-    if not case.has_ties:
-        weights = random_weights(pinned.values, 3)
-        assert_close(pinned.moments(weights).unary, expected.moments(weights).unary, rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        (pm.DoubleSGD(n_passes=10, batch_size=5), {}),
+        (pm.DoubleSGD(n_passes=10, averaging=pm.NoAveraging()), {}),
+        (pm.DoubleSGD(n_passes=10, averaging=pm.SuffixAveraging(0.3), first_step=0.5), {}),
+        (pm.DoubleSGD(min_steps=20, n_passes=1, averaging=pm.UniformAveraging()), {}),
+        # Its memory of past gradients is no part of a state: it ends at the same maximum, by other steps.
+        (pm.LBFGS(1e-6), {"resumes_exactly": False, "tolerance": 1e-5}),
+        (pm.BCFW(), {"tolerance": 0.01}),
+        (pm.BCFW(0.1, 50, gap_sampling=False, pairwise_steps=False), {}),
+        (pm.BCFW(0.05, 50, cache=True, averaging=pm.PolynomialAveraging(1)), {}),
+    ],
+    ids=repr,
+)
+def test_a_solver_keeps_to_its_contract(solver: pm.Solver[Any], options: dict[str, Any]) -> None:
+    """It improves the objective, stops when it is told to, and goes on where it was stopped."""
+    pm.testing.check_solver(solver, **options)
+
+
+def test_local_steps_keep_to_the_contract_of_solvers(tmp_path: Path) -> None:
+    """Rounds of LocalSGD on the shards of a small store."""
+    store, objective = make_store(tmp_path / "store", n=12, shards=3), pm.MarginalLogLikelihood()
+    known = pm.SiteLabels.of(store.y.numbers, 2, store.dataset.layout, store.dataset.sizes)
+    problem = Problem(
+        store.dataset, objective.targets(known), 2, pm.GraphModel(), BinaryGraph(), objective, l2=0.1, seed=0
+    )
+    pm.testing.check_solver(pm.LocalSGD(pm.DoubleSGD(n_passes=3, batch_size=4)), [problem])

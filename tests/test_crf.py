@@ -106,7 +106,7 @@ def test_lbfgs_keeps_its_bounds_and_its_certificate(rng: np.random.Generator) ->
         assert -1e-12 <= best.objective - state.objective <= state.gap
         assert state.gap <= 1e-2 * abs(state.objective)
         assert best.objective == pytest.approx(p.objective_at(best.w), rel=1e-12)
-        signed = p.model.nonnegative(p.data, p.n_labels)
+        signed = p.nonnegative
         assert (best.w[signed] >= 0).all()
     assert (best.w[signed] == 0).any()  # the case is one where the bound matters
 
@@ -117,7 +117,7 @@ def test_a_crf_gives_exact_marginals() -> None:
     words = np.flatnonzero(folds == 0)[:20]
     X, y = [X[i] for i in words], [y[i] for i in words]
     crf = StructuredPredictor(objective=ExactLogLikelihood(), random_state=0).fit(X, y)
-    f = crf._potentials(X)[1]
+    f = crf.potentials(X)
     expected = marginals(Chain(), f, method=EXACT).mean
     np.testing.assert_array_equal(np.concatenate(crf.predict_marginals(X)), expected)
     np.testing.assert_allclose(expected.sum(axis=1), 1)

@@ -17,6 +17,7 @@ import pytest
 import perturbmap as pm
 from perturbmap.datasets import load_ocr
 from tests.stored import Mortal, cutter, graphs, make_store
+from tests.stored import rounds as in_rounds
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,11 +43,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> pm.Store:
 @pytest.mark.slow
 def test_a_cluster_gives_the_bits_of_one_process(cluster: Any, store: pm.Store) -> None:
     """Weights, predictions and marginals: list in memory, store, two processes, three workers of Dask."""
-    alone = cutter(n_jobs=1).fit(store, store.y)
+    alone = in_rounds(n_jobs=1).fit(store, store.y)
     expected = alone.predict_marginals(list(store)), alone.predict(list(store))
-    two = cutter(n_jobs=2).fit(store, store.y)
+    two = in_rounds(n_jobs=2).fit(store, store.y)
     with joblib.parallel_config(backend="dask"):
-        remote = cutter(n_jobs=-1).fit(store, store.y)
+        remote = in_rounds(n_jobs=-1).fit(store, store.y)
         found = remote.predict_marginals(store), remote.predict(store)
     np.testing.assert_array_equal(alone.coef_, two.coef_)
     np.testing.assert_array_equal(alone.coef_, remote.coef_)
@@ -58,8 +59,8 @@ def test_a_cluster_gives_the_bits_of_one_process(cluster: Any, store: pm.Store) 
 @pytest.mark.slow
 def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
     """Its part of a round is run again by the others: the fit ends with the same weights."""
-    settings = {"solver": pm.DoubleSGD(n_passes=30, batch_size=8)}
-    expected = cutter(n_jobs=1, **settings).fit(store, store.y).coef_
+    settings = {"sgd": pm.DoubleSGD(n_passes=30, batch_size=8)}
+    expected = in_rounds(n_jobs=1, **settings).fit(store, store.y).coef_
     workers = cluster.run(os.getpid)
     killed: list[int] = []
     rounds: list[int] = []
@@ -72,7 +73,7 @@ def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
             threading.Timer(0.01, os.kill, (killed[0], signal.SIGKILL)).start()
 
     with joblib.parallel_config(backend="dask"):
-        found = cutter(n_jobs=-1, **settings).fit(store, store.y, callback=kill_one).coef_
+        found = in_rounds(n_jobs=-1, **settings).fit(store, store.y, callback=kill_one).coef_
     assert rounds[-1] == 120
     assert not Path(f"/proc/{killed[0]}").exists() or killed[0] not in cluster.run(os.getpid).values()
     np.testing.assert_array_equal(found, expected)
@@ -81,8 +82,8 @@ def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
 @pytest.mark.slow
 def test_a_process_that_dies_is_replaced(store: pm.Store, tmp_path: Path) -> None:
     """Without a cluster too: the round in which it died is run again."""
-    expected = cutter(n_jobs=1).fit(store, store.y).coef_
-    mortal = cutter(n_jobs=2).set_params(model=Mortal(str(tmp_path / "died"), os.getpid()))
+    expected = in_rounds(n_jobs=1).fit(store, store.y).coef_
+    mortal = in_rounds(n_jobs=2).set_params(model=Mortal(str(tmp_path / "died"), os.getpid()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # joblib says that a worker stopped
         found = mortal.fit(store, store.y).coef_
@@ -93,12 +94,12 @@ def test_a_process_that_dies_is_replaced(store: pm.Store, tmp_path: Path) -> Non
 DRIVER = """
 import sys
 import perturbmap as pm
-from tests.stored import cutter
+from tests.stored import rounds
 store = pm.Store(sys.argv[1])
-solver = pm.DoubleSGD(n_passes=40, batch_size=8)
+sgd = pm.DoubleSGD(n_passes=40, batch_size=8)
 def say(info):
     print(info["iteration"], flush=True)
-estimator = cutter(n_jobs=1, solver=solver).fit(store, store.y, checkpoint=sys.argv[2], callback=say)
+estimator = rounds(sgd, n_jobs=1).fit(store, store.y, checkpoint=sys.argv[2], callback=say)
 estimator.save(sys.argv[3])
 """
 
@@ -117,7 +118,7 @@ def test_a_killed_driver_resumes_from_its_last_round(tmp_path: Path, store: pm.S
     process.stdout.close()
     again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert int(again.stdout.split()[0]) >= 50  # it went on, and did not begin again
-    expected = cutter(n_jobs=1, solver=pm.DoubleSGD(n_passes=40, batch_size=8)).fit(store, store.y).coef_
+    expected = in_rounds(pm.DoubleSGD(n_passes=40, batch_size=8), n_jobs=1).fit(store, store.y).coef_
     np.testing.assert_array_equal(pm.StructuredPredictor.load(paths[2]).coef_, expected)
 
 
@@ -125,29 +126,27 @@ def test_what_travels_is_a_path_and_weights(store: pm.Store) -> None:
     """No features, and no labels where they are the store's own."""
     import pickle
 
-    from perturbmap.solvers import LocalSGD
-
     estimator = cutter()
-    whole = estimator._start(store, store.y)[0]
-    shipped = [len(pickle.dumps(task)) for task in LocalSGD(pm.DoubleSGD())._tasks(whole)]
+    whole = estimator.problem(store, store.y)
+    shipped = [len(pickle.dumps(task)) for task in pm.LocalSGD(pm.DoubleSGD()).tasks(whole)]
     assert max(shipped) < 2000
-    listed = estimator._start(store, [list(part) for part in store.y])[0]
-    labels = [len(pickle.dumps(task)) for task in LocalSGD(pm.DoubleSGD())._tasks(listed)]
+    listed = estimator.problem(store, [list(part) for part in store.y])
+    labels = [len(pickle.dumps(task)) for task in pm.LocalSGD(pm.DoubleSGD()).tasks(listed)]
     sites = store.dataset.n_sites / len(store.shards)
     assert max(labels) < 2000 + 40 * 2 * sites
 
 
 def test_labels_that_travel_give_the_same_weights(store: pm.Store) -> None:
     """As those that workers read from the store."""
-    one = cutter(n_jobs=1).fit(store, store.y)
-    other = cutter(n_jobs=1).fit(store, [list(part) for part in store.y])
+    one = in_rounds(n_jobs=1).fit(store, store.y)
+    other = in_rounds(n_jobs=1).fit(store, [list(part) for part in store.y])
     np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
 def test_weak_labels_are_learned_from_in_rounds_too(store: pm.Store) -> None:
     """Algorithm 3: the same weights whether one process works or two."""
     partly: list[Any] = [None if n % 3 == 0 else part for n, part in enumerate(store.y)]
-    fits = [cutter(n_jobs=n_jobs).fit(store, partly) for n_jobs in (1, 2)]
+    fits = [in_rounds(n_jobs=n_jobs).fit(store, partly) for n_jobs in (1, 2)]
     np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
     assert fits[0].score(store, store.y) > 0.75
 
@@ -160,10 +159,10 @@ def test_a_store_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     for seed in (0, 1):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
         fresh = make_store(tmp_path / "s", n=30, shards=2, seed=seed)
-        fits.append(cutter(n_jobs=1).fit(fresh, fresh.y).coef_)
+        fits.append(in_rounds(n_jobs=1).fit(fresh, fresh.y).coef_)
         shutil.copytree(tmp_path / "s", tmp_path / str(seed))
     other = pm.Store(tmp_path / "1")
-    np.testing.assert_array_equal(fits[1], cutter(n_jobs=1).fit(other, other.y).coef_)
+    np.testing.assert_array_equal(fits[1], in_rounds(n_jobs=1).fit(other, other.y).coef_)
     assert not np.array_equal(fits[0], fits[1])
 
 
@@ -173,7 +172,7 @@ def test_rounds_need_a_store() -> None:
     with pytest.raises(ValueError, match="LocalSGD works on the shards of a Store"):
         cutter(solver=pm.LocalSGD()).fit(X, y)
     with pytest.raises(TypeError, match="sgd must be DoubleSGD"):
-        cutter(solver=pm.LocalSGD(pm.BCFW())).fit(X, y)
+        cutter(solver=pm.LocalSGD(pm.BCFW())).fit(X, y)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rounds_per_pass must be"):
         cutter(solver=pm.LocalSGD(rounds_per_pass=0)).fit(X, y)
 
@@ -192,9 +191,9 @@ def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
     words = pm.Store(folder)
     assert len(words.shards) in (4, 5)
     wrong = []
-    for n_jobs in (None, 1):
-        solver = pm.DoubleSGD(n_passes=40, first_step=1)
-        reader = pm.StructuredPredictor(l2=1e-4, solver=solver, random_state=0, n_jobs=n_jobs).fit(words, words.y)
+    sgd = pm.DoubleSGD(n_passes=40, first_step=1)
+    for solver in (sgd, pm.LocalSGD(sgd)):
+        reader = pm.StructuredPredictor(l2=1e-4, solver=solver, random_state=0).fit(words, words.y)
         read = reader.predict([X[i] for i in test])
         wrong.append(np.concatenate([a != b for a, b in zip(read, (y[i] for i in test), strict=True)]))
     differ = np.count_nonzero(wrong[0] != wrong[1])
@@ -206,10 +205,10 @@ def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
 def test_rounds_make_as_many_passes_as_were_asked_for(tmp_path: Path, n: int) -> None:
     """Within a batch a shard, however few the examples are; and as many steps as are asked for at least."""
     few = make_store(tmp_path / "s", n=n)
-    problem = cutter()._start(few, few.y)[0]
+    problem = cutter().problem(few, few.y)
     for sgd, n_passes in [(pm.DoubleSGD(n_passes=10), 10), (pm.DoubleSGD(1, min_steps=100), 100 * 16 / n)]:
         solver = pm.LocalSGD(sgd)
-        tasks, rounds = solver._tasks(problem), solver.n_iter(n)
+        tasks, rounds = solver.tasks(problem), solver.n_iter(n)
         seen = sum(int(rounds * task.steps_per_round) * task.size for task in tasks)
         slack = sum(task.size for task in tasks) + n / solver.rounds_per_pass
         assert abs(seen - n_passes * n) <= slack
@@ -217,9 +216,9 @@ def test_rounds_make_as_many_passes_as_were_asked_for(tmp_path: Path, n: int) ->
 
 def test_a_fit_resumes_with_another_number_of_jobs(tmp_path: Path, store: pm.Store) -> None:
     """On another machine, say; but not without rounds, which is another fit."""
-    whole = cutter(n_jobs=1).fit(store, store.y, checkpoint=tmp_path / "fit.pm")
+    whole = in_rounds(n_jobs=1).fit(store, store.y, checkpoint=tmp_path / "fit.pm")
     np.testing.assert_array_equal(
-        cutter(n_jobs=2).fit(store, store.y, checkpoint=tmp_path / "fit.pm").coef_, whole.coef_
+        in_rounds(n_jobs=2).fit(store, store.y, checkpoint=tmp_path / "fit.pm").coef_, whole.coef_
     )
     with pytest.raises(ValueError, match="other data or parameters"):
         cutter().fit(store, store.y, checkpoint=tmp_path / "fit.pm")
@@ -229,7 +228,7 @@ def test_blas_has_one_thread_until_the_last_has_left() -> None:
     """Threads that overlap: the first to leave does not give the others more, nor does the last leave one behind."""
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    from perturbmap.blas import one_blas_thread
+    from perturbmap.support.blas import one_blas_thread
 
     def counts() -> set[int]:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from perturbmap import (
     BinaryGraph,
+    Decoding,
     DoubleSGD,
     Example,
     GraphModel,
@@ -26,14 +27,17 @@ from perturbmap import (
     MatchingModel,
     NoAveraging,
     PolynomialAveraging,
+    Potentials,
+    Solver,
+    StructuredHinge,
     StructuredPredictor,
     SuffixAveraging,
     Tree,
     UniformAveraging,
     WeightedHamming,
 )
-from perturbmap.examples import Dataset
-from perturbmap.solvers import Averaging
+from perturbmap.data import Dataset
+from perturbmap.solvers import Averaging, Problem
 
 
 def words(n: int, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -60,7 +64,7 @@ def test_it_learns_letters() -> None:
     """Better than chance by far, on examples it has not seen."""
     est = predictor().fit(*words(100))
     assert est.score(*words(100, seed=1)) > 0.8
-    assert est.classes_ == ["a", "b", "c"]
+    assert est.classes_.tolist() == ["a", "b", "c"]
     X, y = words(3, seed=2)
     assert [len(p) for p in est.predict(X)] == [len(v) for v in y]
     for q, v in zip(est.predict_marginals(X), y, strict=True):
@@ -131,7 +135,7 @@ def test_scikit_learns_tools_work_on_lists() -> None:
 
 
 def test_the_reported_objective_rises_and_can_be_compared() -> None:
-    """It is estimated on one fixed set of perturbations: reports of the same weights agree."""
+    """It is what the steps saw since the report before; a fit without a callback keeps the same history."""
     reports: list[dict[str, Any]] = []
     est = predictor(solver=DoubleSGD(n_passes=20, first_step=0.3)).fit(*words(60), callback=reports.append)
     objective = [r["objective"] for r in reports]
@@ -140,6 +144,9 @@ def test_the_reported_objective_rises_and_can_be_compared() -> None:
     np.testing.assert_array_equal(reports[-1].pop("coef"), est.coef_)
     assert est.history_ == [{k: v for k, v in r.items() if k != "coef"} for r in reports]
     assert reports[-1]["iteration"] == reports[-1]["n_iter"] == est.n_iter_
+    assert reports[-1]["passes"] == pytest.approx(20, abs=0.5)
+    alone = predictor(solver=DoubleSGD(n_passes=20, first_step=0.3)).fit(*words(60))
+    assert [h["objective"] for h in alone.history_] == objective
 
 
 def test_validation_data_stop_the_fit_and_choose_the_weights() -> None:
@@ -169,6 +176,47 @@ def test_partial_fit_goes_on_from_the_weights_so_far() -> None:
         est.partial_fit([x[:, :2] for x in X], y)
 
 
+class Momentum(Solver[Any]):
+    """A user's incremental solver, whose state has more than weights."""
+
+    is_incremental = True
+
+    def n_iter(self, n_examples: int) -> int:
+        return 10
+
+    def start(self, problem: Problem, w: Any = None) -> Any:
+        state = super().start(problem, w)
+        state.arrays = lambda: {"w": state.w, "average": state.average, "v": state.v}
+        state.v = np.zeros(problem.n_weights)
+        return state
+
+    def restore(self, problem: Problem, arrays: Any, iteration: int) -> Any:
+        state = self.start(problem, arrays["w"])
+        state.v, state.iteration = arrays["v"], iteration
+        return state
+
+    def run(self, problem: Problem, state: Any, on_step: Any = None, n_iter: int | None = None) -> Any:
+        while state.iteration < (self.n_iter(1) if n_iter is None else n_iter):
+            state.v = 0.5 * state.v + problem.value_and_grad(state.w, draw=state.iteration)[1]
+            state.w = state.average = state.w + 0.1 * state.v
+            state.iteration += 1
+        return state
+
+
+def test_partial_fit_restores_all_that_a_solver_of_ones_own_keeps(tmp_path: Path) -> None:
+    """From one call to the next, and through a file."""
+    X, y = words(20)
+    est = predictor(solver=Momentum(), classes=list("abc"))
+    for _ in range(2):
+        est.partial_fit(X, y)
+    est.save(tmp_path / "model.pm")
+    again = StructuredPredictor.load(tmp_path / "model.pm", parts=[Momentum]).partial_fit(X, y)
+    np.testing.assert_array_equal(again.coef_, est.partial_fit(X, y).coef_)
+    assert est.n_iter_ == 3
+    svm = predictor(objective=StructuredHinge(), solver=None).fit(X, y).set_params(solver=DoubleSGD())
+    assert svm.partial_fit(X, y).n_iter_ > 0
+
+
 def test_labels_may_be_anything_hashable_and_unknown() -> None:
     """Tuples and None beside texts; -1 and None stand for unknown; unlabelled examples are allowed."""
     X, y = words(30)
@@ -178,7 +226,7 @@ def test_labels_may_be_anything_hashable_and_unknown() -> None:
     labels[1] = [None, *labels[1][1:]]
     labels[2] = [-1, *labels[2][1:]]
     est = predictor().fit(X, labels)
-    assert est.classes_ == [("first", 1), ("second", 2), ("third", 3)]
+    assert est.classes_.tolist() == [("first", 1), ("second", 2), ("third", 3)]
     assert est.predict(X[:1])[0][0] in names.values()
 
 
@@ -261,7 +309,7 @@ def test_labels_keep_their_type() -> None:
     assert {type(v) for part in est.predict(X) for v in part.tolist()} == {int, str}
     numbers = predictor().fit(X, [[np.int64(ord(v)) for v in entry] for entry in y])
     assert numbers.predict(X)[0].dtype == np.int64
-    assert numbers.classes_ == [97, 98, 99]
+    assert numbers.classes_.tolist() == [97, 98, 99]
     texts = predictor().fit(X, ["".join(entry) for entry in y])
     np.testing.assert_array_equal(texts.coef_, predictor().fit(X, y).coef_)
 
@@ -287,6 +335,87 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+# What used to surprise in silence.
+
+
+def test_an_unlabelled_validation_example_does_not_count() -> None:
+    """It used to count as one without a mistake."""
+    X, y = words(40)
+    more, _ = words(30, seed=5)
+    losses = [
+        predictor().fit(X, y, validation=(X + extra, list(y) + [None] * len(extra))).history_[-1]["validation_loss"]
+        for extra in ([], more)
+    ]
+    assert losses[0] == losses[1] > 0
+
+
+def test_the_default_solver_keeps_a_history() -> None:
+    """Without a callback too; its objective rises."""
+    est = StructuredPredictor(l2=0.03, random_state=0).fit(*words(60))
+    assert len(est.history_) == 20
+    assert est.history_[-1]["objective"] > est.history_[0]["objective"]
+
+
+def test_structures_have_parameters_for_a_grid_search() -> None:
+    """As all parts have; unknown ones are named."""
+    X, y = words(20)
+    search = GridSearchCV(predictor(structure=Tree()), {"structure__n_threads": [1, 2]}, cv=2).fit(X, y)
+    assert search.best_params_["structure__n_threads"] in (1, 2)
+    assert clone(Tree(3)) == Tree(3) != Tree(2)
+    assert repr(Tree()) == "Tree()"
+    assert repr(Tree(2)) == "Tree(n_threads=2)"
+    with pytest.raises(ValueError, match="Tree has no parameter 'threads'"):
+        Tree().set_params(threads=2)
+    objective = MarginalLogLikelihood().set_params(loss__label_costs=[1, 2], loss=WeightedHamming())
+    assert objective == MarginalLogLikelihood(WeightedHamming([1, 2]))
+    with pytest.raises(ValueError, match="loss is None, which has no parameters"):
+        MarginalLogLikelihood().set_params(loss__label_costs=[1])
+    assert WeightedHamming([np.ones(2)]) == WeightedHamming([np.ones(2)]) != WeightedHamming([np.zeros(2)])
+
+
+def test_classes_are_an_array() -> None:
+    """As in scikit-learn, so that numbers of labels index it."""
+    est = predictor().fit(*words(20))
+    assert isinstance(est.classes_, np.ndarray)
+    assert est.classes_[[2, 0]].tolist() == ["c", "a"]
+
+
+def test_numbers_of_threads_are_integers_of_any_kind() -> None:
+    """Numpy's too, and True is none."""
+    f = Potentials(np.zeros((2, 2)))
+    Tree(np.int64(2)).argmax(f)  # type: ignore[arg-type]
+    for bad in (True, 0, 1.5, "2"):
+        with pytest.raises(ValueError, match="n_threads must be an integer of at least 1"):
+            Tree(bad).argmax(f)  # type: ignore[arg-type]
+
+
+def test_weights_have_names() -> None:
+    """They are views of coef_, in the shapes that the model gives them; a loaded estimator has them too."""
+    est = predictor().fit(*words(20))
+    assert {name: block.shape for name, block in est.weights_.items()} == {
+        "features": (4, 3),
+        "bias": (3,),
+        "transition": (3, 3),
+        "first": (3,),
+        "last": (3,),
+    }
+    np.testing.assert_array_equal(np.concatenate([block.ravel() for block in est.weights_.values()]), est.coef_)
+
+
+def test_the_potentials_of_an_estimator_are_what_it_predicts_from() -> None:
+    """Its best labellings are those of its potentials, and given marginals are used for a prediction."""
+    X, y = words(20)
+    est = predictor().fit(X, y)
+    f = est.potentials(X)
+    for labels, predicted in zip(f.split(Tree().argmax(f)), est.predict(X), strict=True):
+        np.testing.assert_array_equal(est.classes_[labels], predicted)
+    est.set_params(decoding=Decoding.MARGINAL)
+    always_b = [np.tile([0.0, 1.0, 0.0], (len(x), 1)) for x in X]
+    assert {v for part in est.predict(X, marginals=always_b) for v in part.tolist()} == {"b"}
+    with pytest.raises(ValueError, match="marginals must be those of predict_marginals"):
+        est.predict(X, marginals=always_b[:-1])
+
+
 # Mistakes.
 
 
@@ -299,10 +428,10 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was() -> None:
         (lambda X, y: ([x[:, 0] for x in X], y), r"features of example 0 must have shape \(n_sites, n_features\)"),
         (lambda X, y: ([X[0][:, :2], *X[1:]], y), "features must have the same number of columns"),
         (lambda X, y: ([X[0] * np.nan, *X[1:]], y), "features of example 0 must be finite"),
-        (lambda X, y: (X, [y[0][:-1], *y[1:]]), r"y\[0\] must have one label a site"),
+        (lambda X, y: (X, [y[0][:-1], *y[1:]]), r"y\[0\] must have one label for each site"),
         (lambda X, y: (X, None), "y must be a list"),
         (lambda X, y: (X, [0, 1, 0, 1, 0, 1]), r"y\[0\] must be a sequence of labels"),
-        (lambda X, y: (X, [[[0.5, 0.5]] * len(y[0]), *y[1:]]), r"y\[0\] must hold one label a site"),
+        (lambda X, y: (X, [[[0.5, 0.5]] * len(y[0]), *y[1:]]), r"y\[0\] must hold one label for each site"),
         (lambda X, y: (sp.csr_matrix(X[0]), y), "X must be a list of examples"),
         (lambda X, y: (X, [None] * 6), "y must hold some labelled site"),
         (lambda X, y: (X, [np.full(len(v), -1) for v in y]), "y must hold some labelled site"),
@@ -412,7 +541,7 @@ def test_matchings_need_a_row_for_every_site_and_no_more_than_labels() -> None:
     est = predictor(model=MatchingModel(), structure=Matching(), classes=range(4))
     est.fit([example(2, 4), example(3, 3)], [[3, 0], [0, 1, 2]])
     for bad in (example(3, 2), example(2, 5)):
-        with pytest.raises(ValueError, match="label_features of example 0 must have at least one row a site"):
+        with pytest.raises(ValueError, match="label_features of example 0 must have at least one row for each site"):
             est.predict([bad])
     with pytest.raises(ValueError, match="needs label_features"):
         est.predict([rng.normal(size=(2, 2))])
@@ -468,4 +597,4 @@ def test_classes_may_be_a_range_and_l2_a_small_float(tmp_path: Path) -> None:
     y = [np.searchsorted(list("abc"), word) for word in letters]
     est = predictor(classes=range(3), l2=np.float32(0.1), solver=DoubleSGD(n_passes=1))
     est.fit(X, y, checkpoint=tmp_path / "checkpoint", checkpoint_seconds=0).save(tmp_path / "model")
-    assert StructuredPredictor.load(tmp_path / "model").classes_ == [0, 1, 2]
+    assert StructuredPredictor.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from skimage.graph import rag_mean_color
 
 from perturbmap import BinaryGraph, Chain, Example, Potentials, Tree, graph_edges, grid_edges, potts
-from perturbmap.examples import Dataset
+from perturbmap.data import Dataset
 
 SPARSE: list[Callable[[Any], Any]] = [
     sp.csr_array,
@@ -98,7 +98,7 @@ def test_potentials_take_graphs_for_edges() -> None:
     assert Potentials(unary, np.eye(2), edges=square()).edges.tolist() == SQUARE
     f = Potentials(unary, potts(graph_edges(matrix).weights), edges=matrix)
     np.testing.assert_array_equal(BinaryGraph().pinned(f).values, expected)
-    with pytest.raises(ValueError, match="pairwise has one row an edge, in an order that the graph may not have"):
+    with pytest.raises(ValueError, match="pairwise has one row for each edge, in an order that"):
         Potentials(unary, potts(WEIGHTS), edges=square())  # the graph's own order is another
     lonely = nx.Graph([(0, 1)])
     lonely.add_nodes_from(range(4))
@@ -118,10 +118,10 @@ def test_examples_take_graphs_for_edges() -> None:
     assert data.edge_features is not None
     assert data.edge_features.matrix[:, 0].tolist() == WEIGHTS * 2
     assert Dataset.from_examples([Example(np.ones((4, 3)), graph)]).edges.tolist() == SQUARE
-    with pytest.raises(ValueError, match="edge_features has one row an edge, in an order"):
+    with pytest.raises(ValueError, match="edge_features has one row for each edge, in an order"):
         Dataset.from_examples([Example(np.ones((4, 3)), graph, weights[:, None])])
     example = Example(np.ones((4, 3)), graph)
-    with pytest.raises(ValueError, match="edges of example 1 must be a graph with one node a site, 3, but has 4"):
+    with pytest.raises(ValueError, match="edges of example 1 must be a graph with one node for each site, 3"):
         Dataset.from_examples([example, Example(np.ones((3, 3)), edges=graph)])
 
 
@@ -260,7 +260,7 @@ def test_wrong_arguments_are_named() -> None:
         graph_edges(matrix, nodes=[0, 1, 2])
     with pytest.raises(ValueError, match="weight must be left out for a matrix"):
         graph_edges(matrix, weight="length")
-    with pytest.raises(ValueError, match="edges must be a graph with one node a site, 4, but has 3"):
+    with pytest.raises(ValueError, match="edges must be a graph with one node for each site, 4, but has 3"):
         Potentials(np.zeros((4, 2)), np.eye(2), edges=matrix)
     with pytest.raises(ValueError, match="edges: a graph must join different sites"):
         Potentials(np.zeros((2, 2)), np.eye(2), edges=sp.csr_array(np.eye(2)))

@@ -11,18 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perturbmap import SiteLabels
+
 pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"')
 
 from PIL import Image
 
-from perturbmap.experiments.horse_data import Horses, judge, load_horses
-from perturbmap.experiments.horses import Experiment, work
-from perturbmap.experiments.horses_learning import learn, masked_images, read
-from perturbmap.experiments.horses_plan import COLUMNS, METHODS, Effort, Task, possible_columns
-from perturbmap.experiments.progress import Progress
+from perturbmap.experiments.horses.data import Horses, judge, load_horses
+from perturbmap.experiments.horses.experiment import Experiment, work
+from perturbmap.experiments.horses.learning import learn, masked_images, read
+from perturbmap.experiments.horses.plan import COLUMNS, METHODS, Effort, Task, possible_columns
 from perturbmap.experiments.results import Results
 from perturbmap.images import fill_unknown, paint, read_mask
+from perturbmap.support.progress import Progress
 from perturbmap.task_losses import BalancedHamming
 
 from .horse_folder import make_folder
@@ -58,7 +60,7 @@ def test_all_parts_are_there_with_what_is_known_of_them(horses: Horses) -> None:
     assert {part: len(images) for part, images in horses.parts.items()} == PARTS
     for part, images in horses.parts.items():
         for n in images:
-            sites = slice(*horses.data.site_offsets[n : n + 2])
+            sites = horses.data.layout.sites(n)
             labels, taught = set(horses.labels[sites].tolist()), set(horses.taught[sites].tolist())
             assert labels == ({0, 1} if part in ("small", "test") else {-1}) | ({-1} if n == 0 else set())
             assert taught == {"small": {0, 1}, "medium": {-1, 0}}.get(part, {-1})
@@ -67,7 +69,7 @@ def test_all_parts_are_there_with_what_is_known_of_them(horses: Horses) -> None:
 
 def test_void_is_filled_from_its_neighbours(horses: Horses) -> None:
     """What is known stays; a superpixel of void alone gets the label that is more of its known surroundings."""
-    sites = slice(*horses.data.site_offsets[:2])
+    sites = horses.data.layout.sites(0)
     labels, regions = horses.labels[sites], horses.regions[0]
     filled = fill_unknown(regions, labels)
     np.testing.assert_array_equal(filled[labels >= 0], labels[labels >= 0])
@@ -106,10 +108,10 @@ def test_losses_are_those_of_the_painted_pixels(horses: Horses, rng: np.random.G
     truth = horses.labels[horses.sites(images)]
     np.testing.assert_allclose(
         losses["balanced superpixels"],
-        BalancedHamming().value(truth, predicted, data.sizes, data.site_offsets, 2),
+        BalancedHamming().value(SiteLabels.of(truth, 2, data.layout, data.sizes), predicted),
     )
     for i, n in enumerate(images):
-        sites = slice(*data.site_offsets[i : i + 2])
+        sites = data.layout.sites(i)
         part = "test" if n in horses.parts["test"] else "small"
         mask = read_mask(horses.files[n].parents[2] / "masks" / part / horses.files[n].name, binary=False)
         wrong = paint(horses.regions[n], predicted[sites]) != mask

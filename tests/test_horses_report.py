@@ -15,14 +15,16 @@ import pytest
 pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"')
 
-from perturbmap.experiments import horses_gallery, horses_report
-from perturbmap.experiments.horse_data import Horses, judge, load_horses
-from perturbmap.experiments.horses import Experiment
-from perturbmap.experiments.horses_findings import Cell, Difference, Findings
-from perturbmap.experiments.horses_learning import read
-from perturbmap.experiments.horses_plan import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Task
-from perturbmap.experiments.progress import Progress
+from perturbmap.experiments.horses import gallery as horses_gallery
+from perturbmap.experiments.horses import report as horses_report
+from perturbmap.experiments.horses.data import Horses, judge, load_horses
+from perturbmap.experiments.horses.experiment import Experiment
+from perturbmap.experiments.horses.findings import Cell, Difference, Findings
+from perturbmap.experiments.horses.learning import read
+from perturbmap.experiments.horses.plan import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Task
 from perturbmap.experiments.results import Results
+from perturbmap.inference import LabelPrior
+from perturbmap.support.progress import Progress
 
 from .horse_folder import make_folder
 from .test_cli import BROWSER, dom
@@ -165,8 +167,8 @@ def test_the_gallery_shows_what_was_judged(real: tuple[Results, Path], experimen
     """The labels that are shown have the losses that are written beside them."""
     cell = Findings(real[0], EFFORT).cells["small", "weighted", "MAP"]
     run, test = cell.runs[0], experiment.horses.parts["test"]
-    w, mass = np.array(run["weights"]), np.array(run["mass"])
-    labels, _ = read(experiment.horses, "weighted", w, mass, test, EFFORT, 0)
+    w, prior = np.array(run["weights"]), LabelPrior(*np.array(run["prior"]))
+    labels, _ = read(experiment.horses, "weighted", w, prior, test, EFFORT, 0)
     for name, predicted in labels.items():
         found = judge(predicted, experiment.horses, test)["balanced superpixels"]
         np.testing.assert_allclose(found, run["images"][name], atol=1e-5)

@@ -20,8 +20,7 @@ from scipy.ndimage import label as components
 
 import perturbmap as pm
 from perturbmap import BalancedHamming, BinaryGraph, GraphModel, MarginalLogLikelihood, StructuredPredictor
-from perturbmap.examples import Dataset
-from perturbmap.experiments.progress import Progress
+from perturbmap.data import Dataset
 from perturbmap.images import (
     DescribedImage,
     FeatureCache,
@@ -41,6 +40,7 @@ from perturbmap.images import (
 )
 from perturbmap.images import cache as cache_module
 from perturbmap.images.descriptors import dense_sift, positions
+from perturbmap.support.progress import Progress
 
 HEIGHT, WIDTH = 72, 90
 
@@ -244,7 +244,7 @@ def test_paint_puts_values_back_on_pixels() -> None:
     regions = Superpixels.from_map(np.array([[0, 0, 1], [2, 2, 1]]))
     np.testing.assert_array_equal(paint(regions, [5, 6, 7]), [[5, 5, 6], [7, 7, 6]])
     assert paint(regions.map, np.zeros((3, 2))).shape == (2, 3, 2)
-    with pytest.raises(ValueError, match="values must be one a superpixel, 3"):
+    with pytest.raises(ValueError, match="values must be one for each superpixel, 3"):
         paint(regions, [1, 2])
 
 

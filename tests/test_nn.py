@@ -14,7 +14,8 @@ from torch import Tensor
 
 import perturbmap as pm
 from perturbmap import nn
-from perturbmap.objectives import Targets
+from perturbmap.data import Dataset
+from perturbmap.noise import Domain, Purpose
 from perturbmap.solvers import Problem
 from tests.instances import STRUCTURES, example
 
@@ -63,7 +64,7 @@ def test_the_gradient_of_every_loss_matches_finite_differences(
 ) -> None:
     """Under common noise, with respect to unary and pairwise potentials, for examples of uneven weight."""
     if isinstance(objective, (pm.ExactLogLikelihood, pm.ExactMarginalLogLikelihood)) and not isinstance(
-        structure, pm.ExactStructure
+        structure, pm.SummableStructure
     ):
         with pytest.raises(TypeError, match="sums over all labellings"):
             nn.StructuredLoss(objective, structure)
@@ -85,7 +86,7 @@ def test_the_gradient_of_marginals_matches_finite_differences(
     structure: pm.Structure, method: pm.MarginalMethod, rng: np.random.Generator
 ) -> None:
     """Under common noise, through every entry of the marginals."""
-    if method is pm.EXACT and not isinstance(structure, pm.ExactStructure):
+    if method is pm.EXACT and not isinstance(structure, pm.SummableStructure):
         with pytest.raises(TypeError, match="use PINNED"):
             nn.Marginals(structure, method)
         return
@@ -102,7 +103,8 @@ def test_counted_marginals_have_the_gradient_of_their_mean(rng: np.random.Genera
         layer = nn.Marginals(pm.Chain(), method, n_perturbations=50, seed=3)
         q = torch.cat(layer(unary, pairwise))
         f = pm.Potentials.batch([pm.Potentials(u.detach(), p.detach()) for u, p in zip(unary, pairwise, strict=True)])
-        expected = pm.marginals(pm.Chain(), f, method=method, n_perturbations=50, rng=3).mean
+        domain = Domain(Purpose.LAYER_TRAINING, layer.kind)
+        expected = pm.marginals(pm.Chain(), f, method=method, n_perturbations=50, rng=3, domain=domain).mean
         np.testing.assert_allclose(q.detach().numpy(), expected, atol=1e-12)
         gradients.append(torch.autograd.grad(q[:, 0].sum(), [*unary, *pairwise]))
     for ours, theirs in zip(*gradients, strict=True):
@@ -153,11 +155,10 @@ def test_a_linear_network_has_the_numbers_of_the_estimator(objective: pm.Objecti
     """Value and gradient of a linear layer with a chain on top are those of SequenceModel's own weights."""
     X = [rng.normal(size=(n, 4)) for n in (5, 2, 7)]
     y = [rng.integers(0, 3, len(x)) for x in X]
-    data = pm.examples.Dataset.from_examples(X)
-    q = pm.site_arrays.one_hot(np.concatenate(y).astype(np.int32), 3)
-    c = objective.label_weights(q, np.ones(14), data.site_offsets)
-    targets = Targets(np.concatenate(y).astype(np.int32), c, np.ones(3, dtype=bool), np.ones(3))
-    problem = Problem(data, targets, 3, pm.SequenceModel(), pm.Chain(), objective, 1e-3, seed=7)
+    data = Dataset.from_examples(X)
+    targets = objective.targets(pm.SiteLabels.of(np.concatenate(y), 3, data.layout))
+    domain = Domain(Purpose.LAYER_TRAINING, nn.StructuredLoss.kind)
+    problem = Problem(data, targets, 3, pm.SequenceModel(), pm.Chain(), objective, 1e-3, seed=7, domain=domain)
     w = rng.normal(size=problem.n_weights)
     value, expected = problem.value_and_grad(w, draw=0)
 
@@ -410,11 +411,11 @@ UNARY, LABELS, TABLE = torch.zeros(2, 4, 3), torch.zeros(2, 4, dtype=torch.long)
         ({"pairwise": torch.zeros(2, 4, 3, 3)}, r"pairwise must have shape \(2, 3, \.\.\.\)"),
         ({"pairwise": None, "edges": np.zeros((0, 2), int)}, "edges were given without pairwise"),
         ({"edges": np.array([[0, 4]])}, r"edges must join sites 0\.\.3"),
-        ({"edges": [np.array([[0, 1]])]}, "one graph an example, 2, but has 1"),
+        ({"edges": [np.array([[0, 1]])]}, "one graph for each example, 2, but has 1"),
         ({"edges": np.array([[0, 1]]), "mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()}, "give a list"),
         ({"mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]).bool()}, "example 1 has a gap"),
         ({"mask": torch.ones(2, 4)}, "mask must be boolean"),
-        ({"sizes": -torch.ones(2, 4)}, "sizes must be finite numbers, one a site, none negative"),
+        ({"sizes": -torch.ones(2, 4)}, "sizes must be finite numbers, one for each site, none negative"),
     ],
 )
 def test_bad_tensors_are_refused_by_name(change: dict[str, Any], message: str) -> None:
@@ -432,7 +433,7 @@ def test_bad_tensors_are_refused_by_name(change: dict[str, Any], message: str) -
         (nn.StructuredLoss, {"reduction": "average"}, "reduction must be"),
         (nn.StructuredLoss, {"n_perturbations": 0}, "n_perturbations must be"),
         (nn.StructuredLoss, {"seed": -1}, "seed must be"),
-        (nn.Marginals, {"method": "pinned"}, "method must be PINNED"),
+        (nn.Marginals, {"method": "pinned"}, "method must be a MarginalMethod"),
         (nn.BestLabelling, {"structure": "chain"}, "structure must be a Structure"),
     ],
 )
@@ -453,7 +454,7 @@ def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, r
     torch.save(layer, file)
     file.seek(0)
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
-        assert other.method is method
+        assert other.method == method
         assert torch.equal(other(unary, table), layer(unary, table))
 
 

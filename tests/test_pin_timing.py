@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perturbmap import BinaryGraph, Example, GraphModel, StructuredPredictor
-from perturbmap.experiments import pin_ways
-from perturbmap.experiments.pin_timing import time_pins
+from perturbmap.experiments.horses import pin_ways
+from perturbmap.experiments.horses.pin_timing import time_pins
 from perturbmap.objectives import MarginalLogLikelihood, Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.solvers import DoubleSGD, Problem
@@ -41,7 +41,7 @@ def problem(rng: np.random.Generator) -> Problem:
         classes=[0, 1],
         random_state=3,
     )
-    return est._start(X, y)[0]
+    return est.problem(X, y)
 
 
 def test_every_row_has_its_sums(problem: Problem) -> None:

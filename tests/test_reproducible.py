@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from perturbmap import (
     Potentials,
     Tree,
     grid_edges,
-    inference,
     log_partition_bound,
     marginals,
     potts,
@@ -47,7 +45,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     weights = np.random.default_rng(1).normal(size=f.unary.shape)
     results = []
     for n_threads in (1, 2, 5):
-        s = replace(structure, n_threads=n_threads)
+        s = structure.with_threads(n_threads)
         pinned = s.pinned(f)
         moments = pinned.moments(weights)
         results.append(
@@ -84,7 +82,7 @@ def test_results_do_not_depend_on_the_split_into_batches(
     parts = [run(f[:2]), run(f[2:3]), run(f[3:])]
     for i, expected in enumerate(whole):
         np.testing.assert_array_equal(np.concatenate([p[i] for p in parts]), expected)
-    monkeypatch.setattr(inference, "_CHUNK", 40)
+    monkeypatch.setattr("perturbmap.inference.draws._CHUNK", 40)
     for a, b in zip(run(f), whole, strict=True):
         np.testing.assert_array_equal(a, b)
 

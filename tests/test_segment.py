@@ -24,7 +24,9 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 
 from PIL import Image
 
-from perturbmap import DoubleSGD, StructuredPredictor, cli
+from perturbmap import DoubleSGD, StructuredPredictor
+from perturbmap.cli.main import main
+from perturbmap.cli.segment_runs import duration
 from perturbmap.images import (
     ImageFeatures,
     Masks,
@@ -38,10 +40,9 @@ from perturbmap.images import (
 )
 from perturbmap.images.folders import list_images, match_masks, read_boxes
 from perturbmap.images.reading import image_size, read_image, reduce_image
-from perturbmap.images.rehearsal import seconds_to_fit
 from perturbmap.images.results import TINT, overlay
 from perturbmap.images.superpixels import stretch
-from perturbmap.segment_runs import duration
+from perturbmap.images.time_estimate import seconds_to_fit
 from perturbmap.solvers.double_sgd import Passes
 
 FIT = ["--superpixels", "50", "--jobs", "1"]
@@ -60,7 +61,7 @@ def run(*arguments: object) -> Done:
     sys.argv = ["perturbmap", *map(str, arguments)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
+            main()
         code = 0
     except SystemExit as stop:
         code = int(stop.code or 0)
@@ -115,8 +116,8 @@ def quick(l2: float = 3e-3, seed: int = 0) -> StructuredPredictor:
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perturbmap.segment_runs.segmentation_predictor", quick)
-        patch.setattr("perturbmap.segment_runs.ImageFeatures", coarse)
+        patch.setattr("perturbmap.cli.segment_runs.segmentation_predictor", quick)
+        patch.setattr("perturbmap.cli.segment_runs.ImageFeatures", coarse)
         yield
 
 
@@ -510,7 +511,7 @@ def test_large_images_are_looked_at_small_and_answered_large(
     assert (stretch(a.mask, (252, 300)) == b.mask).mean() > 0.9
     segmenter.save(tmp_path / "m.pm")
     assert Segmenter.load(tmp_path / "m.pm").features.max_side == 100
-    assert "max_side" not in coarse()._settings()  # without it, files and caches are what they were
+    assert "max_side" not in coarse().settings()  # without it, files and caches are what they were
     thin = reduce_image(np.zeros((20, 4000, 3), dtype=np.float32), 100)
     assert thin.shape == (16, 3200, 3)
     assert reduce_image(read_image(small), 100).shape == (84, 100, 3)
@@ -579,7 +580,7 @@ def test_the_check_holds_out_what_it_measures(photos: tuple[list[Path], dict[Pat
     images, masks = photos
     shuffled = dict(zip(images[:12], [masks[path] for path in images[3:12] + images[:3]], strict=True))
     found = Masks(shuffled)
-    predictor = quick().set_params(l2=1e-6)
+    predictor = quick().set_params(l2=1e-6, solver__min_steps=3000)
     examples = TrainingSet.load(coarse(), images[:12], found, {}, cache=tmp_path, progress=False)
     segmenter = Segmenter(predictor=predictor).learn(examples, progress=False)
     learned = segmenter.predictor.losses(examples.X, examples.y).mean()

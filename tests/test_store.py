@@ -17,9 +17,9 @@ import pytest
 import scipy.sparse as sp
 
 import perturbmap as pm
-from perturbmap.store.mapped import N_MAPPED
-from perturbmap.store.shards import FORMAT_VERSION, MANIFEST, STORE
-from tests.stored import cutter, graphs, make_store
+from perturbmap.data.store.mapped import N_MAPPED
+from perturbmap.data.store.shards import FORMAT_VERSION, MANIFEST, STORE
+from tests.stored import cutter, graphs, make_store, rounds
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -104,7 +104,7 @@ def test_a_pass_visits_every_example_once_and_shard_after_shard(tmp_path: Path) 
 
     store = make_store(tmp_path / "s")
     estimator = cutter()
-    problem = estimator._start(store, store.y)[0]
+    problem = estimator.problem(store, store.y)
     passes = Passes(problem)
     orders = [passes.order(number) for number in range(3)]
     shards = problem.data.shards
@@ -124,8 +124,8 @@ def test_everything_that_learns_takes_a_store(tmp_path: Path) -> None:
     partly: list[Any] = [
         None if n % 4 == 0 else [None, *part[1:]] if n % 4 == 1 else part for n, part in enumerate(store.y)
     ]
-    for n_jobs in (None, 1):
-        estimator = cutter(calibration=2, n_jobs=n_jobs).fit(store, partly, validation=(store, store.y))
+    for made in (cutter, rounds):
+        estimator = made(calibration=2).fit(store, partly, validation=(store, store.y))
         assert estimator.score(store, store.y) > 0.75
     estimator = cutter().partial_fit(store, store.y, classes=[0, 1])
     assert estimator.partial_fit(store, store.y).score(store, store.y) > 0.75
@@ -286,7 +286,7 @@ def test_a_read_only_folder_is_read_and_not_written(small_disk: Path) -> None:
     store = make_store(small_disk / "s", n=20, shards=2)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     store = pm.Store(small_disk / "s")
-    assert len(cutter(n_jobs=1).fit(store, store.y).predict(store)) == 20
+    assert len(rounds(n_jobs=1).fit(store, store.y).predict(store)) == 20
     X, y = graphs(3)
     with pytest.raises(OSError, match="Read-only"):
         pm.write_store(small_disk / "s", X, y, append=True)
@@ -305,7 +305,7 @@ def test_a_store_travels_as_its_path(tmp_path: Path) -> None:
         assert len(packed) < 1000
         again = pickle.loads(packed)
         np.testing.assert_array_equal(again[0].features, one[0].features)
-        np.testing.assert_array_equal(again.dataset.streams, one.dataset.streams)
+        np.testing.assert_array_equal(again.dataset.layout.streams, one.dataset.layout.streams)
     search = GridSearchCV(cutter(), {"l2": [0.1, 1.0]}, cv=2).fit(store, store.y)
     assert search.best_score_ > 0.6
 
@@ -357,8 +357,8 @@ def test_bad_input_to_a_store_is_refused_by_name(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"labels": y}, "classes must name all values of labels"),
         ({"labels": y, "classes": [0]}, "which is not among the classes"),
-        ({"labels": y[:5], "classes": [0, 1]}, "labels must have one entry an example, but end after 5"),
-        ({"labels": [*y, y[0]], "classes": [0, 1]}, "one entry an example, 6, but have more"),
+        ({"labels": y[:5], "classes": [0, 1]}, "labels must have one entry for each example, but end after 5"),
+        ({"labels": [*y, y[0]], "classes": [0, 1]}, "one entry for each example, 6, but have more"),
         ({"labels": [np.ones((len(y[0]), 2)) / 2, *y[1:]], "classes": [0, 1]}, "not soft ones"),
         ({"examples": [sp.csr_array(np.eye(3))]}, "sparse, which a store does not hold"),
         ({"examples": []}, "at least one example"),
@@ -394,7 +394,7 @@ def test_signals_reach_a_fit_from_a_store(tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(pm.FitInterruptedWarning):
-        estimator = cutter(n_jobs=1).fit(store, store.y, callback=interrupt)
+        estimator = rounds(n_jobs=1).fit(store, store.y, callback=interrupt)
     assert len(estimator.predict(store)) == 20
 
 
@@ -407,7 +407,7 @@ def test_labels_of_other_examples_are_not_taken_for_those_of_the_store(tmp_path:
     first, second = pm.Store(tmp_path / "s", shards=[0, 1]), pm.Store(tmp_path / "s", shards=[2, 3])
 
     def weights(y: Any, **parameters: Any) -> np.ndarray:
-        settings = {"solver": pm.DoubleSGD(n_passes=2), "random_state": 0, "n_jobs": 1, **parameters}
+        settings = {"solver": pm.LocalSGD(pm.DoubleSGD(n_passes=2)), "random_state": 0, **parameters}
         return pm.StructuredPredictor(**settings).fit(first, y).coef_
 
     np.testing.assert_array_equal(weights(second.y), weights(list(second.y)))
@@ -416,7 +416,7 @@ def test_labels_of_other_examples_are_not_taken_for_those_of_the_store(tmp_path:
     lengths = [5, 7] * 10
     others = [rng.normal(size=(n, 3)) for n in lengths]
     pm.write_store(tmp_path / "other", others, [rng.integers(2, size=n) for n in lengths], classes=[0, 1])
-    with pytest.raises(ValueError, match=r"y\[0\] must have one label a site, 6, but has 5"):
+    with pytest.raises(ValueError, match=r"y\[0\] must have one label for each site, 6, but has 5"):
         weights(pm.Store(tmp_path / "other").y)
 
 
@@ -427,7 +427,7 @@ def test_a_store_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytes
     store = pm.Store("s")
     assert store.path == tmp_path / "s"
     monkeypatch.chdir("/")
-    assert len(cutter(n_jobs=1).fit(store, store.y).predict(store)) == 20
+    assert len(rounds(n_jobs=1).fit(store, store.y).predict(store)) == 20
 
 
 @pytest.mark.parametrize("file", [STORE, f"shard-000001/{MANIFEST}"])

@@ -39,29 +39,27 @@ def hinge_problem(name: str, rng: np.random.Generator) -> Problem:
 
 
 def quadratic_program(p: Problem) -> float:
-    """The optimum of the primal, with one constraint a labelling, by SciPy's SLSQP."""
+    """The optimum of the primal, with one constraint for each labelling, by SciPy's SLSQP."""
     n, n_weights = len(p.data), p.n_weights
     rows, bounds = [], []
     for i in range(n):
         one = p.data.take(np.array([i]))
-        sites = p.data.sites_of(np.array([i]))
+        sites = p.data.layout.sites_of(np.array([i]))
         truth, c = p.targets.labels[sites], p.targets.label_weights[sites]
-        f = p.model.potentials(np.zeros(n_weights), one, p.n_labels)
+        f, pullback = p.model.apply(np.zeros(n_weights), one, p.n_labels)
         for y in itertools.product(range(p.n_labels), repeat=len(sites)):
             labels = np.array(y, dtype=np.int32)
             if f.score(labels)[0] < 0 or (f.pairwise is None and not is_injective(labels)):
                 continue  # no labelling of this matching
-            psi = p.model.pullback(one, p.n_labels, f.indicators(truth))
-            psi = psi - p.model.pullback(one, p.n_labels, f.indicators(labels))
+            psi = pullback(f.indicators(truth) - f.indicators(labels))
             slack = np.zeros(n)
             slack[i] = 1.0
             rows.append(np.concatenate([psi, slack]))
             bounds.append((c.sum(axis=1, keepdims=True) - c)[np.arange(len(sites)), labels].sum())
     a, b = np.array(rows), np.array(bounds)
     scale = p.targets.weights / n
-    signed = p.model.nonnegative(p.data, p.n_labels)
     lower = np.full(n_weights + n, -np.inf)
-    lower[signed] = 0.0
+    lower[p.nonnegative] = 0.0
 
     def primal(x: Floats) -> tuple[float, Floats]:
         w, slack = x[:n_weights], x[n_weights:]
@@ -104,7 +102,7 @@ def test_every_variant_ends_at_the_optimum_of_the_quadratic_program(name: str, r
         state = solver.run(p, solver.start(p), watch)
         assert state.gap(p.l2) <= tolerance * state.primal, solver
         assert state.primal - optimum <= state.gap(p.l2) + 1e-9
-        assert (state.w[p.model.nonnegative(p.data, p.n_labels)] >= 0).all()
+        assert (state.w[p.nonnegative] >= 0).all()
         assert all(block.alpha.sum() == pytest.approx(1.0) and (block.alpha >= 0).all() for block in state.blocks)
 
 
@@ -113,7 +111,7 @@ def test_the_signs_matter_in_the_graph_case(rng: np.random.Generator) -> None:
     p = hinge_problem("graph", rng)
     solver = BCFW(1e-4, 20000)
     state = solver.run(p, solver.start(p))
-    assert (state.a_alpha[p.model.nonnegative(p.data, p.n_labels)] < -1e-3).any()
+    assert (state.a_alpha[p.nonnegative] < -1e-3).any()
 
 
 def test_the_line_search_finds_the_top_of_a_piecewise_quadratic(rng: np.random.Generator) -> None:
@@ -122,9 +120,9 @@ def test_the_line_search_finds_the_top_of_a_piecewise_quadratic(rng: np.random.G
     for _ in range(200):
         v, d = rng.normal(size=8), rng.normal(size=8)
         loss, longest = rng.normal() * 2, rng.uniform(0.1, 3)
-        nonnegative = slice(2, rng.integers(2, 9))
+        nonnegative = np.arange(2, rng.integers(2, 9))
 
-        def project(x: Floats, nonnegative: slice = nonnegative) -> Floats:
+        def project(x: Floats, nonnegative: Any = nonnegative) -> Floats:
             x = x.copy()
             x[nonnegative] = np.maximum(0, x[nonnegative])
             return x

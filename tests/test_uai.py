@@ -18,7 +18,7 @@ from perturbmap import (
     BinaryGraph,
     BruteForce,
     Chain,
-    ExactStructure,
+    SummableStructure,
     Tree,
     log_partition_bound,
     marginals,
@@ -88,7 +88,7 @@ def test_a_bayesian_network_is_its_conditional_tables(tmp_path: Path) -> None:
     for beside, expected in ((None, 1.0), (evidence, (0.436 * 0.128 + 0.564 * 0.92) * 0.333)):
         model = uai.read(path, beside)
         structure = model.structure()
-        assert isinstance(structure, ExactStructure)
+        assert isinstance(structure, SummableStructure)
         assert structure.log_partition(model.potentials)[0][0] == pytest.approx(math.log(expected), abs=1e-12)
 
 
@@ -299,7 +299,7 @@ def test_factor_graphs_made_in_python_are_checked() -> None:
 def test_answers_of_the_wrong_shape_are_refused() -> None:
     """Labels and marginals to be translated are those of all sites."""
     model = PairwiseModel.of(FactorGraph([2, 3], []))
-    with pytest.raises(ValueError, match="y must have one label a site"):
+    with pytest.raises(ValueError, match="y must have one label for each site"):
         model.labels([0])
     with pytest.raises(ValueError, match=r"q must have shape \(2, 3\)"):
         model.marginals(np.ones((2, 2)))

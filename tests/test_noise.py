@@ -1,9 +1,18 @@
+"""The noise: its numbers, its distribution, its streams, and that no two purposes share a draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
+import perturbmap as pm
 from perturbmap import Potentials, gumbel_noise, perturb
-from perturbmap.perturbation import seed_of
+from perturbmap.noise import Domain, Purpose, seed_of
 
 
 def philox_4x32_10(counter: list[int], key: list[int]) -> list[int]:
@@ -96,3 +105,52 @@ def test_seeds_come_from_integers_generators_or_entropy() -> None:
     for bad in (-1, 2**64, 1.5, "seed", True):
         with pytest.raises(ValueError, match="rng must be"):
             seed_of(bad)  # type: ignore[arg-type]  # the wrong type is the point
+
+
+def test_no_two_purposes_share_a_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit in two phases with its calibration, what is predicted from it, and all of inference, under one seed.
+
+    No number is ever used twice: not by two steps, not by both phases or two folds, not by marginals and samples.
+    """
+    used: Counter[tuple[int, int, int]] = Counter()
+    from perturbmap import _core as core
+
+    def gumbel(seed: int, streams: Any, offsets: Any, first_draw: int, out: Any, n_threads: int) -> None:
+        used.update((seed, stream, first_draw + draw) for stream in streams.tolist() for draw in range(len(out)))
+        core.gumbel(seed, streams, offsets, first_draw, out, n_threads)
+
+    monkeypatch.setattr("perturbmap.noise._core", SimpleNamespace(gumbel=gumbel))
+    rng = np.random.default_rng(0)
+    y: list[Any] = [rng.integers(3, size=n) for n in rng.integers(2, 6, 16)]
+    X = [np.eye(3)[labels] + rng.normal(0, 0.5, (len(labels), 3)) for labels in y]
+    known = [*y[:12], *[None] * 4]
+    est = pm.StructuredPredictor(solver=pm.DoubleSGD(3, batch_size=4), calibration=3, random_state=5)
+    est.fit(X, known)
+    n_training = len(used)
+    assert n_training > 0
+    est.predict_marginals(X)
+    f = est.potentials(X)
+    pm.log_partition_bound(pm.Chain(), f, n_perturbations=50, rng=5)
+    pm.sample(pm.Chain(), f, 50, rng=5)
+    gumbel_noise(f, 5, 50)
+    torch = pytest.importorskip("torch")
+    unary, labels = [torch.tensor(part) for part in f.split(f.unary)], [torch.tensor(part) for part in y]
+    loss, marginals = pm.nn.StructuredLoss(seed=5), pm.nn.Marginals(seed=5)
+    for _ in range(3):
+        loss(unary, labels)
+        marginals(unary)
+    loss.eval()(unary, labels)
+    marginals.eval()(unary)
+    assert len(used) > n_training
+    assert max(used.values()) == 1, f"{used.most_common(1)} is used more than once"
+
+
+def test_domains_have_noise_of_their_own() -> None:
+    """Purposes and their numbers differ in all draws; a number that does not fit is refused."""
+    f = Potentials(np.zeros((200, 2)))
+    domains = [Domain(purpose, number) for purpose in Purpose for number in (0, 1, 4095)]
+    draws = [gumbel_noise(f, 1, domain=domain).ravel() for domain in domains]
+    assert len({domain.code for domain in domains}) == len(domains)
+    assert len(np.unique(np.concatenate(draws))) == sum(map(len, draws))
+    with pytest.raises(ValueError, match="number must be from 0 to 4095"):
+        Domain(Purpose.TRAINING, 4096)
