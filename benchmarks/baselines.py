@@ -26,8 +26,8 @@ from perturbmap import (
     StructuredHinge,
     StructuredPredictor,
 )
+from perturbmap.data import Dataset
 from perturbmap.datasets import OCR, load_ocr
-from perturbmap.examples import Dataset
 from perturbmap.potentials import Floats
 from tests.test_crf import crfsuite_features
 

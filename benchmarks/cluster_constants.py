@@ -15,13 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.store import made_store, predictor
 from perturbmap import DoubleSGD, Store
-from perturbmap.store.shards import MANIFEST, Shard, checksum, read_json
+from perturbmap.data.store.shards import MANIFEST, Shard, checksum, read_json
 
 N_EXAMPLES, N_SHARDS, N_TASKS = 400, 8, 200
 
 
 def measure() -> dict[str, float]:
-    """By the names of the plan's constants."""
+    """The measured constants, by the names of the plan."""
     with made_store(N_EXAMPLES, N_SHARDS) as folder:
         assert folder is not None
         found = {
@@ -34,7 +34,7 @@ def measure() -> dict[str, float]:
         dispatch, fixed = dispatch_seconds()
         found |= {"dispatch_seconds": dispatch, "poll_seconds": fixed}
         cold, manifest = cold_bytes_per_second(folder) / 1e9, manifest_seconds(folder) * 1e6
-        print(f"this disk: {cold:.2f} GB/s cold, {manifest:.0f} microseconds a manifest; the plan has a shared one's")
+        print(f"this disk: {cold:.2f} GB/s cold, {manifest:.0f} us per manifest; the plan has a shared one's")
     return found
 
 
@@ -50,7 +50,7 @@ def _median(task: Callable[[], object], repeats: int = 5) -> float:
 def example_seconds(folder: Path) -> float:
     """A step of one example, which is what more than sixteen parts leave of a batch; features in the page cache."""
     store = Store(folder)
-    problem = predictor(DoubleSGD())._start(store, store.y)[0]
+    problem = predictor(DoubleSGD()).problem(store, store.y)
     w = np.zeros(problem.n_weights)
 
     def steps() -> None:
@@ -67,7 +67,7 @@ def open_seconds(folder: Path) -> float:
 
     def opening() -> None:
         store = Store(folder, [0])
-        predictor(DoubleSGD())._start(store, store.y)
+        predictor(DoubleSGD()).problem(store, store.y)
 
     return _median(opening)
 
@@ -81,14 +81,14 @@ def driver_bytes_per_site(folder: Path) -> float:
     """What `StructuredPredictor.fit` keeps beside the features, at its most."""
     tracemalloc.start()
     store = Store(folder)
-    problem = predictor(DoubleSGD())._start(store, store.y)[0]
+    problem = predictor(DoubleSGD()).problem(store, store.y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / problem.data.n_sites
 
 
 def rate(folder: Path, read: Callable[[Path], object]) -> float:
-    """Bytes a second of reading the features of a shard."""
+    """Bytes per second of reading the features of a shard."""
     file = folder / "shard-000000" / "features.npy"
     read(file)
     return file.stat().st_size / _median(lambda: read(file))
@@ -101,7 +101,7 @@ def touch(file: Path) -> float:
 
 
 def cold_bytes_per_second(folder: Path) -> float:
-    """After the page cache was asked to forget the files."""
+    """The rate after the page cache was asked to forget the files."""
     files = sorted(folder.glob("shard-*/features.npy"))
     for file in files:
         handle = os.open(file, os.O_RDONLY)

@@ -3,10 +3,11 @@
 ``python -m benchmarks.cluster_plan --machines 100 --images 1e6`` prints the plan; every constant is an option.
 With ``--measure``, those that can be measured on this machine are measured first.
 
-A round. The driver sends a task a part, one after another: ``dispatch_seconds`` each, and the weights. A free worker
-takes the next task. It opens the part, for which it reads its manifests, and reads the examples of the round: from
-its machine's memory where they were read there before, else from the shared file system, whose bandwidth the busy
-workers share. Of shards that are new to the worker it reads everything, for the checksums. Then it takes its steps.
+A round. The driver sends one task for each part, one after another: ``dispatch_seconds`` each, and the weights. A
+free worker takes the next task. It opens the part, for which it reads its manifests, and reads the examples of the
+round: from its machine's memory where they were read there before, else from the shared file system, whose bandwidth
+the busy workers share. Of shards that are new to the worker it reads everything, for the checksums. Then it takes its
+steps.
 Stragglers: a task's time is multiplied by a log-normal factor, 1 at the median. Failures: a task dies at a random
 moment of its time; ``detect_seconds`` later it waits for a free worker again. Answers, the weights and their mean,
 come back through the driver's network one after another. The round is over when all are there.
@@ -83,13 +84,13 @@ class Plan:
         return 8 * self.weights
 
     @property
-    def images_a_task(self) -> float:
+    def images_per_task(self) -> float:
         return self.images / (self.parts * self.rounds_per_pass)
 
     @property
     def step_seconds(self) -> float:
-        """Of all steps of one task."""
-        return self.images_a_task * self.example_seconds
+        """Seconds of all steps of one task."""
+        return self.images_per_task * self.example_seconds
 
     def visits(self, number: int) -> int:
         """How often what this round reads was read before: one shard is read whole, many are read in turn."""
@@ -121,7 +122,7 @@ class Plan:
         return self.open_seconds + self.shards_per_part * self.manifest_seconds
 
     def read_seconds(self, number: int) -> float:
-        """Of one task: all workers read at once, and share what there is."""
+        """Seconds of reading in one task: all workers read at once, and share what there is."""
         warm, new = self.warm_share(number), self.new_share(number)
         part_bytes = self.data_bytes / self.parts
         checked = part_bytes * min(1.0, 1 / self.rounds_per_pass + 1 / self.shards_per_part)
@@ -133,18 +134,18 @@ class Plan:
         return reading + new * checked / self.checksum_bytes_per_second
 
     def task_seconds(self, number: int) -> float:
-        """Of one task on a worker that nothing slows down."""
+        """Seconds of one task on a worker that nothing slows down."""
         opening = self.open_share(number) * self.whole_open_seconds
         return opening + self.read_seconds(number) + self.step_seconds
 
     @property
     def send_seconds(self) -> float:
-        """Of the driver, a task: dispatch, and the weights."""
+        """Seconds of the driver for each task: dispatch, and the weights."""
         return self.dispatch_seconds + self.weight_bytes / self.network_bytes_per_second
 
     @property
     def receive_seconds(self) -> float:
-        """Of the driver, an answer: the weights and their mean."""
+        """Seconds of the driver for each answer: the weights and their mean."""
         return 2 * self.weight_bytes / self.network_bytes_per_second
 
 
@@ -229,7 +230,7 @@ def simulate(plan: Plan) -> Fit:
 
 
 def table(plans: dict[str, Plan]) -> str:
-    """One column a plan."""
+    """A table with one column for each plan."""
     rows: list[tuple[str, list[str]]] = [("", list(plans))]
     chosen = list(plans.values())
     fits = [simulate(plan) for plan in chosen]
@@ -241,9 +242,9 @@ def table(plans: dict[str, Plan]) -> str:
     row("workers", [p.workers for p in chosen], ",.0f")
     row("parts", [p.parts for p in chosen], ",.0f")
     row("data, GB", [p.data_bytes / GB for p in chosen], ",.0f")
-    row("data a machine, GB", [p.data_bytes / p.machines / GB for p in chosen], ",.1f")
-    row("driver sends a round, MB", [p.parts * p.weight_bytes / 1e6 for p in chosen], ",.2f")
-    row("driver receives a round, MB", [2 * p.parts * p.weight_bytes / 1e6 for p in chosen], ",.2f")
+    row("data per machine, GB", [p.data_bytes / p.machines / GB for p in chosen], ",.1f")
+    row("driver sends per round, MB", [p.parts * p.weight_bytes / 1e6 for p in chosen], ",.2f")
+    row("driver receives per round, MB", [2 * p.parts * p.weight_bytes / 1e6 for p in chosen], ",.2f")
     last = [max(1, math.ceil(p.passes * p.rounds_per_pass) - 1) for p in chosen]
     row("a task: opening, s", [p.whole_open_seconds for p in chosen])
     row("a task: reading, first round, s", [p.read_seconds(0) for p in chosen])
@@ -277,7 +278,7 @@ def variants(plan: Plan) -> dict[str, Plan]:
         "small shards": small(plan),
         "+ parts come back": small(home),
         "+ float16": small(replace(home, feature_bytes=2.0)),
-        "+ 1 round a pass": small(replace(home, feature_bytes=2.0, rounds_per_pass=1.0)),
+        "+ 1 round per pass": small(replace(home, feature_bytes=2.0, rounds_per_pass=1.0)),
         "machines / 10": small(replace(home, machines=max(1, plan.machines // 10))),
         "machines x 10": small(replace(home, machines=plan.machines * 10)),
     }

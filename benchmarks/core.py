@@ -171,7 +171,7 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     yield Line(work, "PyMaxflow, rebuilt for each pin", slow / len(pins) / per_pin, 5)
     yield Line(work, "PyMaxflow, reuse_trees, no read-out", fast / samples / per_pin, 5)
     if n == 20_000 and name == "strong":
-        print("\n  microseconds a pin, ours:")
+        print("\n  microseconds per pin, ours:")
         for coupling in COUPLINGS:
             costs = [
                 f"D={d:,}: {PIN_COST[d, coupling] * 1e6:.2f}"

@@ -35,10 +35,9 @@ from perturbmap import (
     perturb,
     potts,
 )
-from perturbmap.annotations import Annotations
+from perturbmap.data import Dataset
+from perturbmap.data.annotations import encode_labels
 from perturbmap.datasets import load_ocr
-from perturbmap.examples import Dataset
-from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
 from tests.test_learning import box, superpixels
@@ -133,9 +132,7 @@ def make_problem(
     l2: float,
 ) -> Problem:
     data = Dataset.from_examples(X)
-    notes = Annotations.encode(y, data, classes)
-    c = objective.label_weights(notes.q, data.sizes, data.site_offsets)
-    targets = Targets(notes.labels, c, notes.is_complete, np.ones(len(data)))
+    targets = objective.targets(encode_labels(y, data, classes))
     return Problem(data, targets, len(classes), model, structure, objective, l2, seed=0)
 
 
@@ -171,7 +168,7 @@ def ocr_step() -> Iterator[Line]:
 
 @cache
 def superpixel_examples() -> tuple[list[Example], list[np.ndarray]]:
-    """60 planar graphs of 150 sites, 1,969 features a site and 100 an edge; a few of them know the labels."""
+    """60 planar graphs of 150 sites, 1,969 features per site and 100 per edge; a few of them know the labels."""
     signal = np.random.default_rng(5).normal(size=1969)
     signal *= 0.06 / np.linalg.norm(signal)
     examples, labels = [], []
@@ -249,8 +246,7 @@ def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
 
     def features() -> None:
         moments = problem.objective.value_and_grad(f, targets, structure, noise)[1]
-        problem.model.potentials(w, batch, 2)
-        problem.model.pullback(batch, 2, moments)
+        problem.model.apply(w, batch, 2)[1](moments)
 
     def objective() -> None:
         problem.objective.value_and_grad(f, targets, structure, noise)

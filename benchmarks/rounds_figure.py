@@ -3,7 +3,7 @@
 Left, handwriting ("large", fold 0): words shuffled, letters of unit length, l2 = 1e-4. Right, graphs like
 superpixels, whose labels were drawn from known weights. One shard is the single run, by `DoubleSGD`; the others are
 rounds of `LocalSGD`. Lines are means over seeds, which shuffle the examples and drive the fit; bands are from the
-least to the largest. ``--validate`` compares first steps and rounds a pass on fold 1, with fold 0 left out.
+least to the largest. ``--validate`` compares first steps and rounds per pass on fold 1, with fold 0 left out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from perturbmap import (
     GraphModel,
     LocalSGD,
     Model,
+    SequenceModel,
     Solver,
     Store,
     Structure,
@@ -34,8 +35,8 @@ from perturbmap import (
     perturb,
     write_store,
 )
+from perturbmap.data import Dataset
 from perturbmap.datasets import load_ocr
-from perturbmap.examples import Dataset
 
 SHARDS = (1, 2, 4, 8)
 SEEDS = (0, 1, 2)
@@ -69,7 +70,7 @@ def handwriting(fold: int, left_out: list[int]) -> Case:
 
 
 def true_weights() -> np.ndarray:
-    """Of the features, the bias and the edges."""
+    """The weights of the features, the bias and the edges."""
     direction = np.random.default_rng(0).normal(size=N_FEATURES)
     return np.concatenate([direction / np.linalg.norm(direction), [0.1, 0.8, 0.2, 0.0]])
 
@@ -93,7 +94,7 @@ def superpixels() -> Case:
 
 
 def errors(case: Case, n_shards: int, seed: int, first_step: float | None, rounds_per_pass: float) -> Curve:
-    """In per cent, after so many passes."""
+    """Errors in per cent, after so many passes."""
     order = np.random.default_rng(seed).permutation(len(case.X))
     X, y = [case.X[i] for i in order], [case.y[i] for i in order]
     sgd = DoubleSGD(n_passes=max(LOOKS), first_step=first_step)
@@ -110,10 +111,10 @@ def errors(case: Case, n_shards: int, seed: int, first_step: float | None, round
             case.structure,
             l2=case.l2,
             solver=solver,
-            n_jobs=None if n_shards == 1 else 2,
+            n_jobs=2,
             random_state=seed,
         )
-        problem = est._start(store, store.y)[0]
+        problem = est.problem(store, store.y)
         steps_a_pass = len(X) / sgd.batch_size if n_shards == 1 else rounds_per_pass
         state, found = solver.start(problem), []
         wrong = reader(case)
@@ -126,7 +127,7 @@ def errors(case: Case, n_shards: int, seed: int, first_step: float | None, round
 def reader(case: Case) -> Callable[[np.ndarray], float]:
     """The share of wrong test sites as a function of the weights."""
     data = Dataset.from_examples(case.X_test)
-    model = StructuredPredictor(case.model)._model
+    model = SequenceModel() if case.model is None else case.model
     number = {c: k for k, c in enumerate(case.classes)}
     truth = np.array([number[c] for labels in case.y_test for c in labels.tolist()])
 
@@ -145,7 +146,7 @@ def validate() -> None:
         print(f"first_step={first_step}, single run:", np.round(single, 1), flush=True)
         for rounds in (1, 4, 16):
             found = errors(case, 8, 0, first_step, rounds)
-            print(f"first_step={first_step}, 8 shards, {rounds} rounds a pass:", np.round(found, 1), flush=True)
+            print(f"first_step={first_step}, 8 shards, {rounds} rounds per pass:", np.round(found, 1), flush=True)
 
 
 def draw(curves: dict[str, dict[int, np.ndarray]], floor: float) -> None:

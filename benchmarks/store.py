@@ -1,6 +1,6 @@
 """The store: memory of a fit, steps beside those in memory, marginals and fits on two processes.
 
-Examples are like superpixels: 150 sites of a planar graph, 1,969 features in float32, four features an edge, two
+Examples are like superpixels: 150 sites of a planar graph, 1,969 features in float32, four features per edge, two
 labels. A few random blocks are written again and again. Stores are made in temporary folders and removed.
 """
 
@@ -33,8 +33,8 @@ from perturbmap import (
     StructuredPredictor,
     write_store,
 )
+from perturbmap.data.store.writing import SHARD_BYTES
 from perturbmap.solvers import Problem
-from perturbmap.store.writing import SHARD_BYTES
 
 N_SITES, N_FEATURES, N_EDGE_FEATURES = 150, 1969, 4
 EXAMPLE_BYTES = N_SITES * N_FEATURES * 4
@@ -143,7 +143,7 @@ def steps() -> Iterator[Line]:
         assert folder is not None
         store = Store(folder)
         problems = [
-            predictor(solver)._start(X, y)[0]
+            predictor(solver).problem(X, y)
             for X, y in ((store, store.y), ([x for x, _ in pairs], [y for _, y in pairs]))
         ]
 
@@ -152,7 +152,7 @@ def steps() -> Iterator[Line]:
 
         mapped, in_memory = interleaved([lambda: run(problems[0]), lambda: run(problems[1])])
     yield Line(
-        f"steps a second, store of {n * EXAMPLE_BYTES / GB:.1f} GB in the page cache",
+        f"steps per second, store of {n * EXAMPLE_BYTES / GB:.1f} GB in the page cache",
         "in memory",
         in_memory / mapped,
         0.8,
@@ -189,8 +189,8 @@ def two_processes_fit() -> Iterator[Line]:
 
         one, two = interleaved([lambda: fit(1), lambda: fit(2)], repeats=5)
     yield Line(
-        f"passes a second, rounds on {len(store.shards)} shards, 2 processes",
-        f"1 process, {n_passes / one:.2f} a second",
+        f"passes per second, rounds on {len(store.shards)} shards, 2 processes",
+        f"1 process, {n_passes / one:.2f} per second",
         one / two,
         1.6,
     )

@@ -46,13 +46,13 @@ class Reader(nn.Module):
         self.pairs = nn.Parameter(torch.zeros(26, 26))
 
     def forward(self, words: list[Tensor]) -> list[Tensor]:
-        """Unary potentials, one tensor a word."""
+        """Unary potentials, one tensor for each word."""
         scores: Tensor = self.letters(torch.cat(words))
         return list(scores.split([len(word) for word in words]))
 
 
 def learn(words: list[Tensor], labels: list[Tensor], with_chain: bool, n_passes: int) -> Reader:
-    """Adam with a step that rises and falls, sixteen words a step."""
+    """Adam with a step that rises and falls, sixteen words per step."""
     torch.manual_seed(0)
     reader, chain_loss, letter_loss = Reader(), StructuredLoss(), nn.CrossEntropyLoss(reduction="sum")
     rng, n_batches = np.random.default_rng(0), len(words) // 16

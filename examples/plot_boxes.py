@@ -1,7 +1,7 @@
 """Few masks, many boxes
 =====================
 
-A mask is dear to draw, a box around the object cheap. Outside its box an image is background; inside, nothing is
+A mask is expensive to draw, a box around the object cheap. Outside its box an image is background; inside, nothing is
 known, and the model completes it with its own probabilities before it learns again (Algorithm 3 of the paper). How
 many masks is that worth?
 """

@@ -52,7 +52,7 @@ def hike() -> tuple[pm.Example, np.ndarray]:
 
 
 X, y = zip(*(hike() for _ in range(80)), strict=True)
-# One maximisation an example and step is what a log-likelihood needs; a marginal likelihood would need all pins.
+# One maximisation per example and step is what a log-likelihood needs; a marginal likelihood would need all pins.
 paths, solver = pm.FromSolver(best_path), pm.DoubleSGD(n_passes=6, batch_size=4, first_step=0.3)
 learner = pm.StructuredPredictor(structure=paths, objective=pm.LogLikelihood(), solver=solver, random_state=0)
 learner.fit(X[:40], y[:40])
@@ -73,7 +73,7 @@ for name, s in {"true": -prices, "learned": learned, "cell by cell": apart, "non
 # %%
 # What to notice: with the prices that are learned through the solver, nearly as many cells of new paths are found as
 # with the true ones, which do not know the hikers' moods either. Cell by cell, forest and steep ground seem twice as
-# dear as they are. The probabilities, counted over 100 perturbed programs, show where a hiker may as well go
+# expensive as they are. The probabilities, counted over 100 perturbed programs, show where a hiker may as well go
 # another way.
 shown, names = 5, ["meadow", "forest", "mud", "rock"]
 f = pm.Potentials(np.stack([np.zeros(n * n), X[40 + shown].features @ learned], axis=1))

@@ -55,9 +55,9 @@ for n, price in enumerate(prices):
             print(f"{names[way]:41} {caught:.0%} of the rust, {alarms:.1%} false alarms, cost {costs[way, n]:.2f}")
 
 # %%
-# What to notice: at equal prices the three hardly differ. As a miss grows dearer, the best labelling of the plain
-# model goes on missing half of the rust, while the same model, read with the loss in mind, is as good as one that
-# was learned for that very price. Probabilities that are learned once serve every loss.
+# What to notice: at equal prices the three hardly differ. As the price of a miss rises, the best labelling of the
+# plain model goes on missing half of the rust, while the same model, read with the loss in mind, is as good as one
+# that was learned for that very price. Probabilities that are learned once serve every loss.
 figure, axes = plt.subplot_mosaic("x02;x13", figsize=(10, 3.8), width_ratios=[1.5, 1, 1], layout="constrained")
 for name, values, colour, mark in zip(names, costs, ("#d55e00", "#0072b2", "#009e73"), "os^", strict=True):
     axes["x"].plot(prices, values, f"{mark}-", color=colour, label=name)
