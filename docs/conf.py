@@ -31,7 +31,7 @@ myst_heading_anchors = 3
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {name: name for name in ("Floats", "Labels", "Mask")}
+autodoc_type_aliases = {name: name for name in ("Floats", "Labels", "Mask", "Offsets")}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 autosummary_generate = False
@@ -42,7 +42,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|np|scipy|sp|sklearn|collections|os|pathlib|typing|types|enum|abc|torch)\..*"),
     (r"py:.*", r"(NDArray|ArrayLike|BaseEstimator|Sequence|Mapping|Iterable|Callable|Hashable|Iterator|Any|Path)"),
     # Names for types, explained once on the first page of the reference.
-    (r"py:.*", r"(Floats|Labels|Mask|Boxes|Pixels|Rng|Callback|Path_|Progress|Rows|Tensor|Ragged|StoreRef)"),
+    (r"py:.*", r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards)"),
+    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part)"),
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),
 ]

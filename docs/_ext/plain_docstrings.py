@@ -23,7 +23,7 @@ _MORE = {
     "State": "perturbmap.solvers.State",
     "Averaging": "perturbmap.solvers.Averaging",
     "Targets": "perturbmap.objectives.Targets",
-    "Dataset": "perturbmap.examples.Dataset",
+    "Dataset": "perturbmap.data.Dataset",
     "PinnedSums": "perturbmap.structures.base.PinnedSums",
     **{name: f"perturbmap.inference.{name}" for name in ("PINNED", "INTEGRATED", "COUNTED", "EXACT")},
 }
