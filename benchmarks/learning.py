@@ -36,7 +36,7 @@ from perturbmap import (
     potts,
 )
 from perturbmap.data import Dataset
-from perturbmap.data.annotations import encode_labels
+from perturbmap.data.labels import encode_labels
 from perturbmap.datasets import load_ocr
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 import perturbmap as pm
 from perturbmap.data import Dataset
-from perturbmap.inference.marginal_methods import Pullback
-from perturbmap.models.base import Pullback as WeightPullback
+from perturbmap.inference.marginal_methods import FromMarginals
+from perturbmap.models.base import Pullback
 from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats, Labels, Mask
 from perturbmap.solvers import Averaging, Problem, State
@@ -122,7 +122,7 @@ class BoundedModel(pm.Model):
     def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
         return {"features": (data.n_features, n_labels)}
 
-    def apply(self, w: Floats, batch: Dataset, n_labels: int) -> tuple[pm.Potentials, WeightPullback]:
+    def apply(self, w: Floats, batch: Dataset, n_labels: int) -> tuple[pm.Potentials, Pullback]:
         squashed = np.tanh(batch.features @ w.reshape(-1, n_labels) / self.bound)
 
         def pullback(moments: pm.Moments) -> Floats:
@@ -225,7 +225,7 @@ class Smoothed(pm.PerturbedMethod):
 
     def with_pullback(
         self, structure: pm.Structure, f: pm.Potentials, noise: Floats | None
-    ) -> tuple[Floats, Pullback]:
+    ) -> tuple[Floats, FromMarginals]:
         q, pullback = pm.INTEGRATED.with_pullback(structure, f, noise)
         return self.link(q, q == 0), lambda g: pullback((1 - self.share) * g)
 

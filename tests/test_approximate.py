@@ -64,3 +64,14 @@ def test_a_tight_bound_certifies() -> None:
     certified, warned = run_bcfw(SaysSo(), 0.05)
     assert certified["gap"] <= 0.05 * certified["primal"]
     assert not warned
+
+
+def test_a_heuristic_of_the_users_makes_no_bound() -> None:
+    """FromSolver says whether its solver is exact."""
+    f = pm.Potentials(np.zeros((3, 2)))
+
+    def always_zero(unary: Any) -> Any:
+        return np.zeros(len(unary), dtype=int)
+
+    with pytest.raises(ValueError, match="FromSolver is approximate and gives no upper bound"):
+        pm.log_partition_bound(pm.FromSolver(always_zero, is_exact=False), f, n_perturbations=5, rng=0)

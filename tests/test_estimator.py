@@ -19,12 +19,15 @@ from perturbmap import (
     Decoding,
     DoubleSGD,
     Example,
+    FitInterruptedWarning,
     GraphModel,
     Hamming,
+    LinearModel,
     LogLikelihood,
     MarginalLogLikelihood,
     Matching,
     MatchingModel,
+    Moments,
     NoAveraging,
     PolynomialAveraging,
     Potentials,
@@ -37,7 +40,7 @@ from perturbmap import (
     WeightedHamming,
 )
 from perturbmap.data import Dataset
-from perturbmap.solvers import Averaging, Problem
+from perturbmap.solvers import Averaging, Problem, State
 
 
 def words(n: int, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -176,6 +179,19 @@ def test_partial_fit_goes_on_from_the_weights_so_far() -> None:
         est.partial_fit([x[:, :2] for x in X], y)
 
 
+class SequenceLike(LinearModel):
+    """Scores of labels, and no edges."""
+
+    def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
+        return {"features": (data.n_features, n_labels)}
+
+    def potentials(self, w: Any, batch: Dataset, n_labels: int) -> Potentials:
+        return Potentials.on(batch.layout, batch.features @ self.unpack(w, batch, n_labels)["features"])
+
+    def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Any:
+        return batch.features.pullback(moments.unary).ravel()
+
+
 class Momentum(Solver[Any]):
     """A user's incremental solver, whose state has more than weights."""
 
@@ -210,7 +226,11 @@ def test_partial_fit_restores_all_that_a_solver_of_ones_own_keeps(tmp_path: Path
     for _ in range(2):
         est.partial_fit(X, y)
     est.save(tmp_path / "model.pm")
-    again = StructuredPredictor.load(tmp_path / "model.pm", parts=[Momentum]).partial_fit(X, y)
+    with pytest.raises(TypeError, match="parts must be a list of classes"):
+        StructuredPredictor.load(tmp_path / "model.pm", parts=Momentum)  # type: ignore[arg-type]
+    loaded = StructuredPredictor.load(tmp_path / "model.pm", parts=[Momentum])
+    assert loaded.history_ == est.history_
+    again = loaded.partial_fit(X, y)
     np.testing.assert_array_equal(again.coef_, est.partial_fit(X, y).coef_)
     assert est.n_iter_ == 3
     svm = predictor(objective=StructuredHinge(), solver=None).fit(X, y).set_params(solver=DoubleSGD())
@@ -416,6 +436,86 @@ def test_the_potentials_of_an_estimator_are_what_it_predicts_from() -> None:
         est.predict(X, marginals=always_b[:-1])
 
 
+def test_an_example_without_sites_changes_nothing() -> None:
+    """It is neither labelled nor unlabelled: with gaps elsewhere, all examples are learned from as without it."""
+    X, y = words(30)
+    holed: list[Any] = [gaps(v, 1) for v in y]
+    alone = predictor(classes=list("abc")).fit(X, holed).score(X, y)
+    with_empty = predictor(classes=list("abc")).fit([*X, np.empty((0, 4))], [*holed, []]).score(X, y)
+    assert with_empty > alone - 0.1
+    full = predictor().fit([*X, np.empty((0, 4))], [*y, []])
+    assert {h["phase"] for h in full.history_} == {1}
+
+
+def test_others_that_count_nothing_are_not_learned_from() -> None:
+    """With unlabelled_weight=0, phase 1 is all there is, also where no example is fully labelled."""
+    X, y = words(40)
+    holed = [gaps(v, 1) for v in y]
+    est = predictor(unlabelled_weight=0.0).fit(X, holed)
+    assert {h["phase"] for h in est.history_} == {1}
+    phases: list[dict[str, Any]] = []
+    predictor().fit(X, holed, callback=phases.append)
+    np.testing.assert_array_equal(est.coef_, next(h["coef"] for h in reversed(phases) if h["phase"] == 1))
+
+
+class Functional(Solver[State]):
+    """A user's solver that makes a new state at every step."""
+
+    def n_iter(self, n_examples: int) -> int:
+        return 10**6
+
+    def run(self, problem: Problem, state: State, on_step: Any = None, n_iter: int | None = None) -> State:
+        while True:
+            state = State(state.w + 1, state.average + 1, state.iteration + 1)
+            if on_step is not None and on_step(state):
+                return state
+            if state.iteration == 10:
+                raise KeyboardInterrupt
+
+
+def test_ctrl_c_keeps_what_there_is() -> None:
+    """The weights so far, of a solver that makes new states too; before there are any, those of the fit before."""
+    X, y = words(20)
+    with pytest.warns(FitInterruptedWarning, match="interrupted at step 10"):
+        est = predictor(solver=Functional()).fit(X, y)
+    assert est.n_iter_ == 10
+    np.testing.assert_array_equal(est.coef_, 10)
+    est.set_params(calibration=2)
+    with pytest.raises(KeyboardInterrupt):
+        est.fit(X, y)
+    np.testing.assert_array_equal(est.coef_, 10)
+
+
+def test_partial_fit_goes_on_from_the_weights_that_early_stopping_chose() -> None:
+    """Not from the last ones; and its history has the entries of a fit."""
+    X, y = words(40)
+    rng = np.random.default_rng(0)
+    noise = [rng.choice(list("abc"), len(v)) for v in y]
+    looks: list[dict[str, Any]] = []
+    est = predictor(solver=DoubleSGD(n_passes=60, first_step=0.3))
+    est.fit(X, y, validation=(X, noise), patience=2, callback=looks.append)
+    chosen, last = est.coef_.copy(), looks[-1]["coef"]
+    after = est.partial_fit(X[:1], y[:1]).coef_
+    assert np.linalg.norm(after - chosen) < np.linalg.norm(after - last)
+    assert set(est.history_[-1]) == set(looks[-1]) - {"validation_loss", "coef"}
+
+
+class Renumbered(SequenceLike):
+    """A model that joins its examples by Potentials.batch, which gives them other streams."""
+
+    def potentials(self, w: Any, batch: Dataset, n_labels: int) -> Potentials:
+        f = super().potentials(w, batch, n_labels)
+        return Potentials.batch([f[n] for n in range(len(f))])
+
+
+def test_a_model_that_renumbers_streams_is_refused() -> None:
+    """Else the noise of an example would depend on what else is in its batch."""
+    X, y = words(10)
+    predictor(model=SequenceLike(), structure=Tree()).fit(X, y)
+    with pytest.raises(ValueError, match=r"Renumbered must make potentials by Potentials.on\(batch.layout, ...\)"):
+        predictor(model=Renumbered(), structure=Tree()).fit(X, y)
+
+
 # Mistakes.
 
 
@@ -474,6 +574,8 @@ def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: st
         ({"random_state": -1}, "random_state must be"),
         ({"solver": DoubleSGD(batch_size=2.5)}, "batch_size must be an integer"),  # type: ignore[arg-type]
         ({"n_perturbations": 0}, "n_perturbations must be"),
+        ({"n_jobs": 0}, "n_jobs must be a number of processes"),
+        ({"n_jobs": "2"}, "n_jobs must be a number of processes"),
     ],
 )
 def test_mistakes_in_the_parameters_are_named(parameters: dict[str, Any], message: str) -> None:

@@ -38,7 +38,7 @@ from perturbmap import (
     gumbel_noise,
 )
 from perturbmap.data import Dataset
-from perturbmap.data.annotations import encode_labels
+from perturbmap.data.labels import encode_labels
 from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats, Moments
 from perturbmap.solvers import Problem
@@ -397,7 +397,7 @@ def test_probabilities_are_free_of_the_weights_of_the_loss(rng: np.random.Genera
         np.testing.assert_array_equal(np.concatenate(est.set_params(decoding=Decoding.MARGINAL).predict(X)), 0)
 
 
-def test_sizes_are_no_tilt(rng: np.random.Generator) -> None:
+def test_sizes_favour_no_label(rng: np.random.Generator) -> None:
     """Large sites are oftener 1, and the feature says which are large: weighted by size or not, P is the same."""
     large = [rng.random(60) < 0.5 for _ in range(60)]
     y = [(rng.random(60) < np.where(x, 0.6, 0.2)).astype(int) for x in large]

@@ -32,6 +32,7 @@ from perturbmap import (
     Potentials,
     StructuredPredictor,
     WeightedHamming,
+    ZeroOne,
 )
 from perturbmap.data import Dataset
 from perturbmap.potentials import Floats
@@ -193,7 +194,8 @@ def test_threads_do_not_make_another_fit_and_parameters_of_a_users_part_do(tmp_p
     X, y = words(20)
     path = tmp_path / "checkpoint.pm"
     first = predictor(structure=Chain(1)).fit(X, y, checkpoint=path)
-    again = predictor(structure=Chain(2), n_jobs=2).fit(X, y, checkpoint=path)
+    idle: dict[str, Any] = {"n_jobs": 2, "decoding": Decoding.MARGINAL, "n_perturbations": 7, "task_loss": ZeroOne()}
+    again = predictor(structure=Chain(2), **idle).fit(X, y, checkpoint=path)
     np.testing.assert_array_equal(first.coef_, again.coef_)
 
     def solver(shift: float) -> Any:

@@ -570,3 +570,13 @@ def test_no_room_at_any_moment_leaves_every_finished_shard(tmp_path: Path, monke
         store.verify()
         assert len(store.shards) == n_shards + 1
     assert failures > 20
+
+
+def test_potentials_of_a_part_of_a_store_keep_their_streams(tmp_path: Path) -> None:
+    """So that marginals made of them by hand are those that the estimator predicts."""
+    store = make_store(tmp_path / "s")
+    est = pm.StructuredPredictor(pm.GraphModel(), pm.BinaryGraph(), l2=0.1, random_state=0, n_perturbations=5)
+    est.set_params(solver=pm.DoubleSGD(n_passes=1)).fit(store, store.y)
+    some = pm.Store(tmp_path / "s", shards=[1, 2])
+    by_hand = pm.marginals(pm.BinaryGraph(), est.potentials(some), n_perturbations=5, rng=est.seed_).mean
+    np.testing.assert_array_equal(by_hand, np.concatenate(est.predict_marginals(some)))

@@ -82,14 +82,14 @@ def _infer(path: Path, evidence: Path | None, n: int, seed: int, files: dict[str
     labels = model.labels(structure.argmax(f, given))
     bound = log_partition_bound(structure, f, given=given, n_perturbations=n, rng=seed)
     _say_bound(bound, n)
-    is_exact, log_z = structure.can_sum, float(bound.mean[0])
-    if is_exact:
+    has_sums, log_z = structure.can_sum, float(bound.mean[0])
+    if has_sums:
         log_z = float(require_sums(structure, "log Z", "the bound").log_partition(f, given)[0][0])
         click.echo(f"Exact:       log Z  = {_both(log_z)}")
     click.echo(f"Best:        log of the product of factors {_both(model.graph.log_score(labels))}")
-    method = EXACT if is_exact else PINNED
+    method = EXACT if has_sums else PINNED
     q = model.marginals(marginals(structure, f, method=method, given=given, n_perturbations=n, rng=seed).mean)
-    click.echo(f"\nMarginals, {'exact' if is_exact else 'of perturb-and-MAP'}, and the best labelling (*):")
+    click.echo(f"\nMarginals, {'exact' if has_sums else 'of perturb-and-MAP'}, and the best labelling (*):")
     click.echo(_table(labels.tolist(), q))
     if files:
         uai.write_log_partition(files["PR"], log_z)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perturbmap.inference import Calibration, LabelPrior
 from perturbmap.support.description import from_json, to_json
 
-KEYS = ["parameters", "classes", "n_features_in", "seed", "iteration", "shapes"]
+KEYS = ["parameters", "classes", "n_features_in", "seed", "iteration", "history", "state_of", "shapes"]
 ARRAYS = ["coef", "label_prior"]
 
 
@@ -31,6 +31,8 @@ def to_contents(
         "n_features_in": fitted["n_features_in_"],
         "seed": fitted["seed_"],
         "iteration": fitted["n_iter_"],
+        "history": fitted["history_"],
+        "state_of": fitted["_state_of"],
         "shapes": {name: list(block.shape) for name, block in fitted["weights_"].items()},
     }
     arrays = {"coef": fitted["coef_"], "label_prior": fitted["label_prior_"].to_array()}
@@ -60,7 +62,8 @@ def read_contents(
         "n_features_in_": about["n_features_in"],
         "n_iter_": about["iteration"],
         "seed_": about["seed"],
-        "history_": [],
+        "history_": about["history"],
+        "_state_of": about["state_of"],
         "_state": {k.removeprefix("state_"): array for k, array in arrays.items() if k.startswith("state_")},
     }
     return {k: from_json(v, parts) for k, v in about["parameters"].items()}, fitted

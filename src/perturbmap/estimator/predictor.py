@@ -9,6 +9,7 @@ The way of a prediction: `LearnedModel` answers for a data set, and `ask` puts t
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from perturbmap.data import Dataset
-from perturbmap.data.annotations import encode_hard_labels, find_classes
+from perturbmap.data.labels import encode_hard_labels, find_classes
 from perturbmap.distributed import ask
 from perturbmap.estimator import fitted_file
 from perturbmap.inference import Calibration, Decoding, LabelPrior, MarginalMethod
@@ -28,7 +29,7 @@ from perturbmap.learning.algorithm_3 import algorithm_3
 from perturbmap.learning.calibrating import calibrate, check_folds
 from perturbmap.learning.checkpoint import Checkpoint, identity_of_fit
 from perturbmap.learning.early_stopping import EarlyStopping
-from perturbmap.learning.fit import Callback, Fit
+from perturbmap.learning.fit import Callback, Fit, describe
 from perturbmap.learning.learned_model import LearnedModel
 from perturbmap.learning.posing import Posed, pose
 from perturbmap.learning.setting import Setting
@@ -156,10 +157,19 @@ class StructuredPredictor(BaseEstimator):
         if checkpoint is not None:
             data = [(posed.problem.data, posed.known)]
             data += [] if stopping is None else [(stopping.data, stopping.known)]
-            parameters = {**self.get_params(deep=False), "patience": patience}
+            parameters = {**self._what_decides_the_weights(posed, stopping), "patience": patience}
             kept = Checkpoint(checkpoint, checkpoint_seconds, identity_of_fit(parameters, data))
         self._fit(posed, early_stopping=stopping, checkpoint=kept, callback=callback)
         return self
+
+    def _what_decides_the_weights(self, posed: Posed, stopping: EarlyStopping | None) -> dict[str, Any]:
+        """The parameters that this fit depends on."""
+        idle = {"decoding", "n_jobs"}
+        if stopping is None:
+            idle.add("task_loss")
+        if self.calibration is None and posed.known.is_complete.all():
+            idle.update({"n_perturbations", "unlabelled_weight", "hard_labels"})
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in idle}
 
     def fit_warm(self, X: Sequence[Any], y: Sequence[Any], state: State | None) -> State:
         """A fit that begins at the state that one with another l2 ended with; returns its own, for the next.
@@ -190,15 +200,17 @@ class StructuredPredictor(BaseEstimator):
                 n_perturbations=n,
             )
         except KeyboardInterrupt:
+            if not fit.states:  # nothing is learned yet; what an earlier fit has learned stays
+                raise
             warnings.warn(
                 f"fit was interrupted at step {fit.iteration}; the estimator has the weights so far.",
                 FitInterruptedWarning,
                 stacklevel=3,
             )
-        w = fit.weights(problem.n_weights)
-        state = fit.states[-1] if fit.states else State(w, w)
-        self._set_fitted(problem, classes, w, state, calibration, setting.objective.label_prior(known), fit.history)
-        return fit.states[0] if fit.states else state
+        w = fit.weights()
+        prior = setting.objective.label_prior(known)
+        self._set_fitted(problem, classes, w, fit.states[-1], calibration, prior, fit.history)
+        return fit.states[0]
 
     def _set_fitted(
         self,
@@ -217,7 +229,11 @@ class StructuredPredictor(BaseEstimator):
         self.weights_ = problem.model.unpack(coef, problem.data, problem.n_labels)
         self.history_, self.n_iter_ = history, state.iteration
         # What partial_fit goes on from, if the solver is one that can.
-        self._state = state.arrays() if self.chosen_solver.is_incremental else {}
+        solver = self.chosen_solver
+        if not np.array_equal(state.average, coef):  # early stopping has chosen earlier weights
+            state.w = state.average = coef.copy()
+        self._state = state.arrays() if solver.is_incremental else {}
+        self._state_of = type(solver).__name__
 
     def partial_fit(
         self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
@@ -248,19 +264,18 @@ class StructuredPredictor(BaseEstimator):
         if not is_fresh:
             self._learned().check(problem.data)
             problem = problem.with_seed(self.seed_)
-        n = len(problem.data)
+        n, began = len(problem.data), time.perf_counter()
         n_steps = -(-n // solver.examples_per_step(n))
         if is_fresh:
             state = solver.start(problem)
-        elif self._state:
+        elif self._state and self._state_of == type(solver).__name__:
             state = solver.restore(problem, self._state, self.n_iter_)
         else:  # another solver has found these weights
             state = solver.start(problem, self.coef_)
         with one_blas_thread():
             state = solver.run(problem, state, n_iter=state.iteration + n_steps)
         prior = problem.objective.label_prior(known)
-        history = [*([] if is_fresh else self.history_), {"iteration": state.iteration}]
-        history[-1].update(solver.progress(problem, state))
+        history = [*([] if is_fresh else self.history_), describe(1, solver, problem, state, state.iteration, began)]
         if not is_fresh:
             prior = self.label_prior_.plus(prior)
         calibration = None if is_fresh else self.calibration_
@@ -311,7 +326,8 @@ class StructuredPredictor(BaseEstimator):
         """The potentials of examples under the learned weights, for inference by hand."""
         data, learned = self._question(X)
         with one_blas_thread():
-            return Potentials.batch([learned.potentials(part) for part in data.parts()])
+            f = Potentials.batch([learned.potentials(part) for part in data.parts()])
+        return Potentials.trusted(f.layout.with_streams(data.layout.streams), f.unary, f.pairwise)
 
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
         """1 - the mean task loss; sites and examples whose labels are not known do not count."""
@@ -344,6 +360,8 @@ class StructuredPredictor(BaseEstimator):
 
         ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with.
         """
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(part, type) for part in parts):
+            raise TypeError(f"parts must be a list of classes, such as [MyModel], but is {parts!r}.")
         return cls.from_contents(*archive.read(path, "estimator", fitted_file.KEYS, fitted_file.ARRAYS), parts=parts)
 
     @classmethod

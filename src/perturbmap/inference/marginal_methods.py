@@ -27,7 +27,7 @@ from perturbmap.support.parts import Part
 _GROUPS = 32
 
 #: From the gradient with respect to marginals to that with respect to the potentials.
-Pullback = Callable[[Floats], Moments]
+FromMarginals = Callable[[Floats], Moments]
 
 
 class MarginalMethod(Part):
@@ -49,7 +49,9 @@ class MarginalMethod(Part):
         """Marginals, ``(n_sites, n_labels)``, given some labels, from n perturbations, with their standard errors."""
 
     @abstractmethod
-    def with_pullback(self, structure: Structure, f: Potentials, noise: Floats | None) -> tuple[Floats, Pullback]:
+    def with_pullback(
+        self, structure: Structure, f: Potentials, noise: Floats | None
+    ) -> tuple[Floats, FromMarginals]:
         """Marginals, ``(n_sites, n_labels)``, from M draws of noise, and the pullback of their gradient."""
 
 
@@ -109,7 +111,9 @@ class CountedMarginals(PerturbedMethod):
     def statistic(self, free: Labels, values: Floats) -> Floats:
         return one_hot(free, values.shape[-1])
 
-    def with_pullback(self, structure: Structure, f: Potentials, noise: Floats | None) -> tuple[Floats, Pullback]:
+    def with_pullback(
+        self, structure: Structure, f: Potentials, noise: Floats | None
+    ) -> tuple[Floats, FromMarginals]:
         """See `MarginalMethod.with_pullback`.
 
         Counts are piecewise constant; their gradient is that of `INTEGRATED` under the same noise, whose mean they
@@ -134,7 +138,9 @@ class IntegratedMarginals(PerturbedMethod):
     def statistic(self, free: Labels, values: Floats) -> Floats:
         return softmax(values)
 
-    def with_pullback(self, structure: Structure, f: Potentials, noise: Floats | None) -> tuple[Floats, Pullback]:
+    def with_pullback(
+        self, structure: Structure, f: Potentials, noise: Floats | None
+    ) -> tuple[Floats, FromMarginals]:
         """See `MarginalMethod.with_pullback`; exact almost everywhere."""
         assert noise is not None
         pinned = structure.pinned(perturb(f, noise))
@@ -153,7 +159,9 @@ class PinnedMarginals(PerturbedMethod):
         """See `MarginalMethod.link`: the softmax of the average."""
         return softmax(np.where(impossible, -np.inf, mean) if impossible.any() else mean)
 
-    def with_pullback(self, structure: Structure, f: Potentials, noise: Floats | None) -> tuple[Floats, Pullback]:
+    def with_pullback(
+        self, structure: Structure, f: Potentials, noise: Floats | None
+    ) -> tuple[Floats, FromMarginals]:
         """See `MarginalMethod.with_pullback`; exact almost everywhere."""
         assert noise is not None
         n, pinned = len(noise), structure.pinned(perturb(f, noise))
@@ -177,7 +185,9 @@ class ExactMarginals(MarginalMethod):
         q = require_sums(structure, "EXACT", "PINNED").log_partition(f, given)[1].unary
         return Estimate(q, np.zeros_like(q))
 
-    def with_pullback(self, structure: Structure, f: Potentials, noise: Floats | None) -> tuple[Floats, Pullback]:
+    def with_pullback(
+        self, structure: Structure, f: Potentials, noise: Floats | None
+    ) -> tuple[Floats, FromMarginals]:
         sums = require_sums(structure, "EXACT", "PINNED").pinned_sums(f)
         q = softmax(sums.values)
         return q, lambda g: sums.moments(_softmax_pullback(q, g))

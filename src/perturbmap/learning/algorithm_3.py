@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap.inference import Calibration, marginals
 from perturbmap.learning.fit import Solve, Stage
@@ -40,7 +41,7 @@ def algorithm_3(
 ) -> Floats:
     """The weights w, by ``solve`` of one problem or of two; ``unlabelled_weight`` is kappa."""
     w = learn_from_labelled(problem, known, solve)
-    if known.is_complete.all():
+    if known.is_complete.all() or unlabelled_weight == 0:
         return w
     q = complete(problem, known, w, hard_labels=hard_labels, calibration=calibration, n_perturbations=n_perturbations)
     return learn_from_all(problem, known, solve, w, q, unlabelled_weight)
@@ -48,9 +49,14 @@ def algorithm_3(
 
 def learn_from_labelled(problem: Problem, known: SiteLabels, solve: Solve) -> Floats:
     """Phase 1: the fully labelled examples, or all where none is."""
-    labelled = np.flatnonzero(known.is_complete)
-    some = problem if labelled.size in (0, len(problem.data)) else problem.part(labelled)
+    some = problem if known.is_complete.all() else problem.part(labelled_examples(known))
     return solve(LABELLED, in_stage(some, LABELLED), None)
+
+
+def labelled_examples(known: SiteLabels) -> NDArray[np.intp]:
+    """The fully labelled examples; all where none is, but for those that have no sites."""
+    labelled = np.flatnonzero(known.is_complete & known.has_some)
+    return labelled if labelled.size else np.arange(len(known.layout))
 
 
 def complete(

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from perturbmap.inference import Calibration, marginals
-from perturbmap.learning.algorithm_3 import in_stage
+from perturbmap.learning.algorithm_3 import in_stage, labelled_examples
 from perturbmap.learning.fit import Solve, Stage
 from perturbmap.noise import Domain, Purpose
 from perturbmap.potentials import SiteLabels
@@ -22,7 +22,7 @@ _MOST_FOLDS = 1000
 
 def check_folds(n_folds: int, known: SiteLabels) -> None:
     """Raises ValueError where there are not so many labelled examples, or too many folds."""
-    n = int(known.is_complete.sum()) or len(known.layout)
+    n = len(labelled_examples(known))
     most = min(n, _MOST_FOLDS)
     if not 2 <= n_folds <= most:
         raise ValueError(
@@ -35,10 +35,7 @@ def calibrate(
     problem: Problem, known: SiteLabels, solve: Solve, *, n_folds: int, n_perturbations: int
 ) -> Calibration:
     """Fits a calibration to the marginals of each fold under weights that were learned from the others."""
-    check_folds(n_folds, known)
-    labelled = np.flatnonzero(known.is_complete)
-    if labelled.size == 0:
-        labelled = np.arange(len(problem.data))
+    labelled = labelled_examples(known)
     q, c = [], []
     folds = KFold(n_folds, shuffle=True, random_state=problem.seed % 2**32).split(labelled)
     for fold, (train, test) in enumerate(folds):

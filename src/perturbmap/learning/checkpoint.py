@@ -20,11 +20,8 @@ from perturbmap.support.files import check_writable
 
 _KEYS = ["fingerprint", "seed", "finished", "stage", "iteration", "history", "n_looks_since_best", "best_loss"]
 
-#: Parameters of an estimator that say how many work at once, and change nothing else.
-_SPEED_PARAMETERS = frozenset({"n_jobs"})
 
-
-class Progress(NamedTuple):
+class Contents(NamedTuple):
     """What a checkpoint holds: numbers and texts, and arrays, by name."""
 
     about: dict[str, Any]
@@ -41,7 +38,7 @@ class Checkpoint:
         check_writable(path)
         self._written = time.perf_counter()
 
-    def read(self) -> Progress | None:
+    def read(self) -> Contents | None:
         """What was written, if anything was; ValueError where it belongs to another fit."""
         if not os.path.exists(self._path):
             return None
@@ -51,7 +48,7 @@ class Checkpoint:
                 f"the checkpoint {self._path} belongs to a fit with other data or parameters: remove it, or name "
                 "another."
             )
-        return Progress(about, arrays)
+        return Contents(about, arrays)
 
     @property
     def is_due(self) -> bool:
@@ -65,9 +62,8 @@ class Checkpoint:
 
 
 def identity_of_fit(parameters: Mapping[str, Any], data: Sequence[tuple[Dataset, SiteLabels]]) -> str:
-    """What tells one fit from another: all parameters but those that only change the speed, and all data."""
-    kept = {name: value for name, value in parameters.items() if name not in _SPEED_PARAMETERS}
-    digest = hashlib.blake2b(fingerprint(kept).encode(), digest_size=16)
+    """What tells one fit from another: its parameters, less those of parts that only change the speed; its data."""
+    digest = hashlib.blake2b(fingerprint(dict(parameters)).encode(), digest_size=16)
     for examples, known in data:
         digest.update(examples.fingerprint())
         digest.update(np.ascontiguousarray(known.q).data)

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from perturbmap.data import Dataset
-from perturbmap.data.annotations import encode_labels
+from perturbmap.data.labels import encode_labels
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
 from perturbmap.support.blas import one_blas_thread
@@ -59,6 +59,8 @@ class EarlyStopping:
                 for part in self.data.parts()
             ]
         loss = float(np.nanmean(self._task_loss.value(self.known, np.concatenate(labels))))
+        if np.isnan(loss):
+            raise ValueError(f"validation: the loss {self._task_loss!r} is not a number for the labels at hand.")
         if self.best is None or loss < self.best[0]:
             self.best, self.n_looks_since_best = (loss, w.copy()), 0
         else:

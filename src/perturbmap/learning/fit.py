@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.learning.checkpoint import Checkpoint, Progress
+from perturbmap.learning.checkpoint import Checkpoint, Contents
 from perturbmap.learning.early_stopping import EarlyStopping
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem, Solver, State
@@ -66,22 +65,22 @@ class Fit:
         #: The states in which the reported solves ended, or are; the last is the current one.
         self.states: list[State] = []
         self._finished: dict[str, Floats] = {}
-        self._saved: Progress | None = None
+        self._saved: Contents | None = None
         self._began = time.perf_counter()
-        progress = None if checkpoint is None else checkpoint.read()
-        if progress is not None:
-            self._take_up(progress)
+        kept = None if checkpoint is None else checkpoint.read()
+        if kept is not None:
+            self._take_up(kept)
 
     @property
     def iteration(self) -> int:
         """The steps of the current solve so far."""
         return self.states[-1].iteration if self.states else 0
 
-    def weights(self, n_weights: int) -> Floats:
-        """The weights to use: those of the least validation loss, or those of the current solve, or zeros."""
+    def weights(self) -> Floats:
+        """The weights to use: those of the least validation loss, or those of the current solve."""
         if self._early_stopping is not None and self._early_stopping.best is not None:
             return self._early_stopping.best[1].copy()
-        return self.states[-1].average.copy() if self.states else np.zeros(n_weights)
+        return self.states[-1].average.copy()
 
     def solve(self, stage: Stage, problem: Problem, start: Floats | None = None) -> Floats:
         """The weights that the solver finds; at once where a checkpoint has them."""
@@ -95,7 +94,7 @@ class Fit:
             if stage.phase is not None and self._early_stopping is not None and not is_current:
                 self._early_stopping.begin()
             state = self._run(stage, problem, state)
-            w = state.average if stage.phase is None else self.weights(problem.n_weights)
+            w = state.average if stage.phase is None else self.weights()
             self._finished[stage.name] = w.copy()
             self._write(stage, state)
         return self._finished[stage.name]
@@ -122,6 +121,8 @@ class Fit:
         n_iter = self._solver.n_iter(n)
 
         def on_step(state: State) -> bool:
+            if stage.phase is not None:
+                self.states[-1] = state  # for Ctrl-C, where a solver makes new states
             if stage.phase is not None and self._solver.is_due(state, n):
                 self._report(stage, problem, state, n_iter)
             if self._checkpoint is not None and (self._solver.saves_every_step or self._checkpoint.is_due):
@@ -130,6 +131,8 @@ class Fit:
 
         with one_blas_thread():
             state = self._solver.run(problem, state, on_step)
+        if not isinstance(state, State):
+            raise TypeError(f"{type(self._solver).__name__}.run must return its State, but returned {state!r}.")
         is_reported = bool(self.history) and (stage.phase, state.iteration) == (
             self.history[-1]["phase"],
             self.history[-1]["iteration"],
@@ -141,15 +144,7 @@ class Fit:
         return state
 
     def _report(self, stage: Stage, problem: Problem, state: State, n_iter: int) -> None:
-        n = len(problem.data)
-        info: dict[str, Any] = {
-            "phase": stage.phase,
-            "iteration": state.iteration,
-            "n_iter": n_iter,
-            "passes": state.iteration * self._solver.examples_per_step(n) / n,
-            "seconds": time.perf_counter() - self._began,
-            **self._solver.progress(problem, state),
-        }
+        info = describe(stage.phase, self._solver, problem, state, n_iter, self._began)
         if self._early_stopping is not None:
             info["validation_loss"] = self._early_stopping.look(problem, state.average)
         self.history.append(info)
@@ -158,9 +153,9 @@ class Fit:
 
     # The checkpoint.
 
-    def _take_up(self, progress: Progress) -> None:
-        about, arrays = progress
-        self.seed, self.history, self._saved = about["seed"], about["history"], progress
+    def _take_up(self, kept: Contents) -> None:
+        about, arrays = kept
+        self.seed, self.history, self._saved = about["seed"], about["history"], kept
         self._finished = {name: arrays[f"finished_{n}"] for n, name in enumerate(about["finished"])}
         if self._early_stopping is not None:
             self._early_stopping.n_looks_since_best = about["n_looks_since_best"]
@@ -186,3 +181,18 @@ class Fit:
             "best_loss": None if best is None else best[0],
         }
         self._checkpoint.write(about, arrays)
+
+
+def describe(
+    phase: int | None, solver: Solver[Any], problem: Problem, state: State, n_iter: int, began: float
+) -> dict[str, Any]:
+    """An entry of ``history_``: where a solve is, and what its solver has to say."""
+    n = len(problem.data)
+    return {
+        "phase": phase,
+        "iteration": state.iteration,
+        "n_iter": n_iter,
+        "passes": state.iteration * solver.examples_per_step(n) / n,
+        "seconds": time.perf_counter() - began,
+        **solver.progress(problem, state),
+    }

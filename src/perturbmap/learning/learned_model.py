@@ -8,6 +8,7 @@ from typing import final
 from perturbmap.data import Dataset
 from perturbmap.inference import Calibration, Decoding, LabelPrior, MarginalMethod, decode, marginals
 from perturbmap.models import Model
+from perturbmap.models.base import check_streams
 from perturbmap.potentials import Floats, Labels, Potentials, SiteLabels
 from perturbmap.structures import Structure
 from perturbmap.task_losses import TaskLoss
@@ -56,7 +57,7 @@ class LearnedModel:
 
     def potentials(self, data: Dataset) -> Potentials:
         """The potentials f of the examples."""
-        return self.model.potentials(self.w, data, self.n_labels)
+        return check_streams(self.model, self.model.potentials(self.w, data, self.n_labels), data)
 
     def marginals(
         self, data: Dataset, given: Labels | None = None, *, method: MarginalMethod | None = None

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perturbmap.data import Dataset
-from perturbmap.data.annotations import NO_LABELS, EncodedLabels, check_length, encode_labels, find_classes
+from perturbmap.data.labels import NO_LABELS, EncodedLabels, check_length, encode_labels, find_classes
 from perturbmap.learning.setting import Setting
+from perturbmap.models.base import check_streams
 from perturbmap.potentials import SiteLabels
 from perturbmap.solvers import Problem
 from perturbmap.structures import InfeasibleError
@@ -59,14 +60,22 @@ def pose(
 
 
 def _try_structure(problem: Problem) -> None:
-    """The structure has its say now, not after an hour.
+    """Model and structure have their say now, not after an hour.
 
     Of a solver of the user's only two examples are asked, and of a store only its beginning.
     """
-    data, structure = problem.data, problem.structure
+    data, structure, model = problem.data, problem.structure, problem.model
     n_asked = len(next(data.parts())) if structure.is_thread_safe else min(2, len(data))
-    f = problem.model.potentials(np.zeros(problem.n_weights), data.take(np.arange(n_asked)), problem.n_labels)
+    batch, zeros = data.take(np.arange(n_asked)), np.zeros(problem.n_weights)
+    f = model.potentials(zeros, batch, problem.n_labels)
+    last = data.take(np.array([n_asked - 1]))  # whose stream is its own, unless it is the first
+    check_streams(model, model.potentials(zeros, last, problem.n_labels), last)
     try:
-        structure.maximise(f, problem.targets.labels[: f.n_sites])
+        found = structure.maximise(f, problem.targets.labels[: f.n_sites])
     except InfeasibleError as error:
         raise ValueError(f"y holds labels that {type(structure).__name__} does not allow: {error}") from None
+    if not isinstance(found, tuple) or [np.shape(part) for part in found] != [(f.n_sites,), (len(f),)]:
+        raise TypeError(
+            f"{type(structure).__name__}.maximise must return labels, ({f.n_sites},), and scores, ({len(f)},), as "
+            f"arrays, but returned {found!r}."
+        )

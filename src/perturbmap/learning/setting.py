@@ -13,6 +13,7 @@ from perturbmap.objectives import MarginalLogLikelihood, Objective
 from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, Solver
 from perturbmap.structures import Chain, Structure
 from perturbmap.support.checks import check_count, check_number
+from perturbmap.support.parts import Part
 from perturbmap.task_losses import TaskLoss
 
 # Steps that a fit takes at least where nobody says how: 50 passes over a dozen examples are too few.
@@ -79,6 +80,12 @@ class Setting:
             not isinstance(self.calibration, (int, np.integer)) or isinstance(self.calibration, bool)
         ):
             raise ValueError(f"calibration must be a number of folds, or None, but is {self.calibration!r}.")
+        if self.n_jobs is not None and (
+            not isinstance(self.n_jobs, (int, np.integer)) or isinstance(self.n_jobs, bool) or self.n_jobs == 0
+        ):
+            raise ValueError(
+                f"n_jobs must be a number of processes, -1 for one per core, or None, not {self.n_jobs!r}."
+            )
         self.objective.check(self.structure)
 
 
@@ -99,3 +106,5 @@ def _part(parameters: dict[str, Any], name: str, kind: type, default: Any) -> An
 def _check_kind(name: str, part: Any, kind: type, example: str) -> None:
     if not isinstance(part, kind):
         raise TypeError(f"{name} must be of type {kind.__name__}, such as {example}, but is {part!r}.")
+    if isinstance(part, Part):
+        part.get_params(deep=False)  # says so where the constructor does not store its parameters

@@ -92,6 +92,17 @@ def project(w: Floats, nonnegative: NDArray[np.intp]) -> Floats:
     return w
 
 
+def check_streams(model: Model, f: Potentials, batch: Dataset) -> Potentials:
+    """The potentials that a model has made; ValueError where they are not those of the batch, with its streams."""
+    streams = batch.layout.streams
+    if f.layout.streams is not streams and not np.array_equal(f.layout.streams, streams):
+        raise ValueError(
+            f"{type(model).__name__} must make potentials by Potentials.on(batch.layout, ...), which keeps the "
+            "random streams of the examples: else their noise depends on what else is in the batch."
+        )
+    return f
+
+
 class LinearModel(Model):
     """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``.
 

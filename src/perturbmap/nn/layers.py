@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from perturbmap.data.annotations import check_soft
+from perturbmap.data.labels import check_soft
 from perturbmap.inference import PINNED, MarginalMethod
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
 from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of

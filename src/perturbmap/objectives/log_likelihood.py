@@ -13,7 +13,7 @@ from perturbmap.structures.base import Structure
 
 @final
 class LogLikelihood(LabellingObjective):
-    """``f(y) - A_G(f)``, a lower bound on log P(y | x).
+    """``f(y) - A_G(f)``, a lower bound on log P(y | x), if the structure's maximum is exact.
 
     Where only some labels are known, ``B_G(f | known) - A_G(f)``: the bound given the known labels minus the bound.
     Both share their noise, so that an example that the maximiser gets right contributes exactly zero.

@@ -167,6 +167,10 @@ class Layout:
         edges = self.edges[ranges(self.edge_offsets, indices)] + moved[:, None]
         return Layout(site_offsets, edges, offsets_of(edge_counts), self.streams[indices])
 
+    def with_streams(self, streams: NDArray[np.uint64]) -> Layout:
+        """The same examples with other random streams."""
+        return Layout(self.site_offsets, self.edges, self.edge_offsets, streams)
+
     def without_edges(self) -> Layout:
         """The same sites, no two of them joined."""
         nothing = np.zeros(len(self) + 1, dtype=np.int64)

@@ -35,10 +35,18 @@ class State:
 
 def warn_of_gap(what: str, gap: float, tolerance: float) -> None:
     """Warns that a solver ended before it was done."""
-    how_far = f"may still be {gap:.2%} from its optimum" if np.isfinite(gap) else "may be anywhere below its optimum"
+    if np.isfinite(gap):
+        how_far = (
+            f"{what}, where the objective may still be {gap:.2%} from its optimum (tolerance: {tolerance:.2%}). The "
+            "weights can be used; allow more iterations, a larger tolerance or a larger l2."
+        )
+    else:
+        how_far = (
+            f"{what} without a certificate: the structure is approximate and gives no upper bound on its maximum "
+            "(maximise_with_bound). The weights can be used."
+        )
     warnings.warn(
-        f"{what}, where the objective {how_far} (tolerance: {tolerance:.2%}). "
-        "The weights can be used; allow more iterations, a larger tolerance or a larger l2.",
+        how_far,
         ConvergenceWarning,
         stacklevel=2,
     )

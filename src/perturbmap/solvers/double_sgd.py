@@ -67,19 +67,21 @@ class SGDState(State):
 
     objective: float = 0.0
     n_seen: int = 0
+    is_reported: bool = False
 
     def see(self, objective: float) -> None:
         """Counts what one more step saw."""
+        if self.is_reported:
+            self.objective, self.n_seen, self.is_reported = 0.0, 0, False
         self.objective, self.n_seen = self.objective + objective, self.n_seen + 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {**super().arrays(), "seen": np.array([self.objective, self.n_seen])}
+        return {**super().arrays(), "seen": np.array([self.objective, self.n_seen, self.is_reported])}
 
     def report(self) -> dict[str, float]:
-        """The mean objective since the last report; the next one begins."""
-        found = {"objective": self.objective / self.n_seen} if self.n_seen else {}
-        self.objective, self.n_seen = 0.0, 0
-        return found
+        """The mean objective since the last report; the next begins with the next step."""
+        self.is_reported = True
+        return {"objective": self.objective / self.n_seen} if self.n_seen else {}
 
 
 def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
@@ -90,8 +92,8 @@ def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
 
 def restore_sgd(arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
     """The state whose arrays these are; without what was seen since the last report, where nobody kept it."""
-    objective, n_seen = arrays["seen"].tolist() if "seen" in arrays else (0.0, 0)
-    return SGDState(arrays["w"], arrays["average"], iteration, objective, int(n_seen))
+    objective, n_seen, is_reported = arrays["seen"].tolist() if "seen" in arrays else (0.0, 0, False)
+    return SGDState(arrays["w"], arrays["average"], iteration, objective, int(n_seen), bool(is_reported))
 
 
 @final

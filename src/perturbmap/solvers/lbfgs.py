@@ -36,8 +36,8 @@ class LBFGS(Solver[LBFGSState]):
 
     tolerance : stops when the objective is certainly within this part of its maximum. The penalty makes the problem
         strongly concave, so that the gradient g at w bounds what is left: for weights without bounds,
-        ``||g||^2 / (2 l2)``. (Where the objective is not concave, as `ExactMarginalLogLikelihood` and the likelihood
-        of partly known labels are not, it is a rule to stop, no more.)
+        ``||g||^2 / (2 l2)``. (Where the objective is not concave in w, as `ExactMarginalLogLikelihood`, the
+        likelihood of partly known labels and models that are not linear are not, it is a rule to stop, no more.)
     max_iter : iterations at most
     memory : past gradients from which the curvature is estimated
 

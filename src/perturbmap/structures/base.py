@@ -95,7 +95,7 @@ class Structure(Part):
     #: Whether several threads may use it at once; a solver of the user's is not asked to.
     is_thread_safe: ClassVar[bool] = False
     #: Whether ``maximise`` finds a maximiser. If not, bounds and certificates are made from `maximise_with_bound`.
-    is_exact: ClassVar[bool] = True
+    is_exact: bool = True
     #: Whether ``exp f`` can also be summed over the labellings: see `SummableStructure`.
     can_sum: ClassVar[bool] = False
 
@@ -107,7 +107,7 @@ class Structure(Part):
     def with_threads(self: S, n_threads: int | None) -> S:
         """The same with so many threads; with one, for those who share the examples out to threads themselves."""
         other = shallow_copy(self)
-        other.n_threads = n_threads
+        object.__setattr__(other, "n_threads", n_threads)  # also of one that is frozen
         return other
 
     @abstractmethod
@@ -216,8 +216,8 @@ def require_sums(structure: Structure, who: str, instead: str) -> SummableStruct
     """The structure as one that can sum; TypeError says who needs it and what to use instead."""
     if not isinstance(structure, SummableStructure):
         raise TypeError(
-            f"{who} sums over all labellings, which is possible for Chain, Tree and BruteForce, but not for "
-            f"{type(structure).__name__}: use {instead}, which needs only the best labelling."
+            f"{who} sums over all labellings, which is possible for some structures, such as Chain and Tree, but not "
+            f"for {type(structure).__name__}: use {instead}, which needs only the best labelling."
         )
     return structure
 

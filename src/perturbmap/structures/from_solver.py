@@ -21,6 +21,8 @@ class FromSolver(Structure):
     that values are known. Given labels and pins are asked for by masking: the other labels of the site are
     made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
 
+    ``is_exact=False`` says that the solver is a heuristic: then no bound on log Z is made of its scores.
+
     >>> def best_one(unary):
     ...     return np.eye(len(unary), dtype=int)[(unary[:, 1] - unary[:, 0]).argmax()]
     >>> f = pm.Potentials([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
@@ -32,9 +34,16 @@ class FromSolver(Structure):
            [3., 2.]])
     """
 
-    def __init__(self, solver: Callable[[Floats], ArrayLike], score: Callable[[Labels], float] | None = None) -> None:
+    def __init__(
+        self,
+        solver: Callable[[Floats], ArrayLike],
+        score: Callable[[Labels], float] | None = None,
+        *,
+        is_exact: bool = True,
+    ) -> None:
         self.solver = solver
         self.score = score
+        self.is_exact = is_exact
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
         if f.n_edges:

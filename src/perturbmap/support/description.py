@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from types import CodeType, FunctionType
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from perturbmap.support.parts import Part
 
+#: What `to_json` makes an object of that JSON has no word for.
+_ARRAY, _TUPLE, _DICT, _RANGE = "array", "tuple", "dict", "range"
+
 
 def to_json(value: Any) -> Any:
-    """A parameter as JSON: plain values, and parts by the name of their class."""
-    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, Enum)):
+    """A parameter as JSON: plain values, arrays, and parts by the name of their class."""
+    if isinstance(value, Enum):
+        return {"class": _class_name(type(value)), "value": value.value, "own": not _is_ours(type(value))}
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, (list, tuple, range, np.ndarray)):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        return {_ARRAY: value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, list):
         return [to_json(v) for v in value]
-    if isinstance(value, Enum):
-        return {"class": type(value).__name__, "value": value.value, "own": not _is_ours(type(value))}
+    if isinstance(value, tuple):
+        return {_TUPLE: [to_json(v) for v in value]}
+    if isinstance(value, range):
+        return {_RANGE: [value.start, value.stop, value.step]}
+    if isinstance(value, dict):
+        return {_DICT: [[to_json(k), to_json(v)] for k, v in value.items()]}
     if isinstance(value, Part):
         parameters = {k: to_json(v) for k, v in value.get_params(deep=False).items()}
-        return {"class": type(value).__name__, "params": parameters, "own": not _is_ours(type(value))}
+        return {"class": _class_name(type(value)), "params": parameters, "own": not _is_ours(type(value))}
     raise ValueError(
-        f"{value!r} cannot be saved without pickle. Functions, such as FromSolver's, are left out by setting the "
-        "part to None before saving, and set again after loading; objects of your own can be saved if they are parts."
+        f"{value!r} cannot be saved without pickle: numbers, texts, arrays, lists, dicts and parts can. A function, "
+        "such as FromSolver's, is saved as a structure of your own that has it as a method (docs/extending.md)."
     )
 
 
@@ -39,6 +52,14 @@ def from_json(value: Any, own: Sequence[type] = ()) -> Any:
         return [from_json(v, own) for v in value]
     if not isinstance(value, dict):
         return value
+    if _ARRAY in value:
+        return np.array(value[_ARRAY], dtype=np.dtype(value["dtype"]))
+    if _TUPLE in value:
+        return tuple(from_json(v, own) for v in value[_TUPLE])
+    if _RANGE in value:
+        return range(*value[_RANGE])
+    if _DICT in value:
+        return {from_json(k, own): from_json(v, own) for k, v in value[_DICT]}
     made = _find_class(value.get("class"), bool(value.get("own")), own)
     if "value" in value:
         return made(value["value"])
@@ -49,8 +70,15 @@ def _is_ours(cls: type) -> bool:
     return cls.__module__.split(".")[0] == "perturbmap"
 
 
+def _class_name(cls: type) -> str:
+    """The name under which a file has a class; ValueError for one of ours that no file could name."""
+    if _is_ours(cls):
+        _find_class(cls.__name__, False, ())
+    return cls.__name__
+
+
 def _find_class(name: Any, is_own: bool, own: Sequence[type]) -> type:
-    """A class by its name: one that the caller brings, or a public one of this package."""
+    """A class by its name: one that the caller brings, or a part or a choice of this package."""
     if is_own:
         for cls in own:
             if cls.__name__ == name:
@@ -61,59 +89,115 @@ def _find_class(name: Any, is_own: bool, own: Sequence[type]) -> type:
     import perturbmap
 
     # Not every attribute: a file must not be able to name anything but a part or a choice.
-    found = getattr(perturbmap, name, None) if name in perturbmap.__all__ else None
-    if not isinstance(found, type) or not issubclass(found, (Part, Enum)):
+    public = getattr(perturbmap, name, None) if name in perturbmap.__all__ else None
+    found = [public] if public is not None else [cls for cls in _parts() if cls.__name__ == name and _is_ours(cls)]
+    if len(found) != 1 or not isinstance(found[0], type) or not issubclass(found[0], (Part, Enum)):
         raise ValueError(f"the file names the unknown class {name!r}.")
-    return found
+    return found[0]
+
+
+def _parts(cls: type[Part] = Part) -> Iterator[type[Part]]:
+    for derived in cls.__subclasses__():
+        yield derived
+        yield from _parts(derived)
 
 
 def fingerprint(value: Any) -> str:
     """A text that differs where two parameters differ in what they compute.
 
-    Parameters that only change the speed are left out. A function is known by its code, its defaults and what it
-    closes over; any other object by its attributes.
+    Parameters that only change the speed are left out. A function of the user's is known by its code, its defaults,
+    what it closes over and the globals that it uses, a class of the user's by the code of its methods; those of
+    libraries by their names; any other object by what pickle would keep of it. ValueError where there is no telling.
     """
-    try:
-        return json.dumps(_fingerprint(value), sort_keys=True)
-    except RecursionError:
-        raise ValueError(
-            f"{type(value).__name__} has a parameter that contains itself, so that a checkpoint cannot tell whether "
-            "it is the same: fit without checkpoint."
-        ) from None
+    return json.dumps(_Fingerprint().of(value), sort_keys=True)
 
 
-def _fingerprint(value: Any) -> Any:
-    if value is None or (isinstance(value, (bool, int, float, str, bytes)) and not isinstance(value, Enum)):
-        return repr(value)
-    if isinstance(value, np.generic):
-        return repr(value.item())
-    if isinstance(value, np.random.Generator):
-        return "Generator"  # its state moves on; the seed it gave is in the checkpoint
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
-        return [str(value.dtype), list(value.shape), content]
-    if isinstance(value, (list, tuple, range, np.ndarray)):
-        return [_fingerprint(v) for v in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(json.dumps(_fingerprint(v)) for v in value)
-    if isinstance(value, dict):
-        return sorted([json.dumps(_fingerprint(k)), _fingerprint(v)] for k, v in value.items())
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, Part):
-        parameters = value.get_params(deep=False)
-        kept = {k: _fingerprint(v) for k, v in parameters.items() if k not in value.speed_parameters}
-        return [_fingerprint(type(value)), kept]
-    if isinstance(value, FunctionType):
-        closed = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [_code(value.__code__), _fingerprint(value.__defaults__), _fingerprint(closed)]
-    if hasattr(value, "__func__"):  # a method, of its object
-        return [_fingerprint(value.__func__), _fingerprint(value.__self__)]
-    if isinstance(value, Enum):
-        return [_fingerprint(type(value)), repr(value.value)]
-    if hasattr(value, "__dict__"):
-        return [_fingerprint(type(value)), _fingerprint(vars(value))]
-    return [_fingerprint(type(value)), repr(value)]
+class _Fingerprint:
+    """Describes an object and what it refers to, each once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no number is given to two objects
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, Enum):
+            return [self._name(type(value)), repr(value.value)]
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, str, bytes)):
+            return repr(value)
+        if isinstance(value, (int, float)):
+            return repr(float(value)) if abs(value) < 2**53 else repr(value)  # 1 and 1.0 are the same
+        if isinstance(value, np.random.Generator):
+            return "Generator"  # its state moves on; the seed that it gave is in the checkpoint
+        if isinstance(value, (ModuleType, BuiltinFunctionType, np.ufunc)):
+            return getattr(value, "__name__", repr(value))
+        if id(value) in self._seen:
+            return ["seen before", self._seen[id(value)]]
+        self._seen[id(value)] = len(self._seen)
+        self._kept.append(value)
+        return self._of_object(value)
+
+    def _of_object(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+            return [str(value.dtype), list(value.shape), content]
+        if isinstance(value, (list, tuple, range, np.ndarray)):
+            return [self.of(v) for v in value]
+        if isinstance(value, (set, frozenset)):
+            return sorted(json.dumps(self.of(v)) for v in value)
+        if isinstance(value, dict):
+            return [[self.of(k), self.of(v)] for k, v in value.items()]
+        if isinstance(value, type):
+            return self._of_class(value)
+        if isinstance(value, Part):
+            parameters = value.get_params(deep=False)
+            kept = {k: self.of(v) for k, v in parameters.items() if k not in value.speed_parameters}
+            return [self.of(type(value)), kept]
+        if isinstance(value, partial):
+            return ["partial", self.of(value.func), self.of(value.args), self.of(value.keywords)]
+        if isinstance(value, FunctionType):
+            closed = [cell.cell_contents for cell in value.__closure__ or ()]
+            about = [self.of(part) for part in (value.__defaults__, value.__kwdefaults__, closed)]
+            if _is_of_a_library(value.__module__):
+                return [f"{value.__module__}.{value.__qualname__}", *about]
+            used = {name: value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__}
+            return [_code(value.__code__), *about, self.of(used)]
+        if hasattr(value, "__func__"):  # a method, of its object
+            return [self.of(value.__func__), self.of(value.__self__)]
+        try:
+            reduced = value.__reduce_ex__(2)
+        except Exception as error:
+            raise ValueError(
+                f"a checkpoint cannot tell whether {value!r} is the same as before ({error}): fit without checkpoint."
+            ) from None
+        return self.of(reduced if isinstance(reduced, (str, list)) else list(reduced[:3]))
+
+    def _of_class(self, cls: type) -> Any:
+        if _is_of_a_library(cls.__module__):
+            return self._name(cls)
+        members = [(name, m) for name, m in sorted(vars(cls).items()) if isinstance(m, FunctionType)]
+        bases = [base for base in cls.__bases__ if base is not object]
+        return [self._name(cls), self.of(bases), [[name, self.of(member)] for name, member in members]]
+
+    @staticmethod
+    def _name(cls: type) -> str:
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_of_a_library(module: str | None) -> bool:
+    """Whether a module is this package's, Python's own, or installed, so that its name says what it is."""
+    root = (module or "builtins").split(".")[0]
+    if root == "perturbmap" or (root in sys.stdlib_module_names and root != "__main__"):
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def _names(code: CodeType) -> list[str]:
+    """The global names that a function, and those inside it, may use."""
+    inner = [name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c)]
+    return sorted({*code.co_names, *inner})
 
 
 def _code(code: CodeType) -> list[Any]:

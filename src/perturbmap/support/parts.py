@@ -95,6 +95,8 @@ class Part(ABC):  # noqa: B024  # what must be there is said by structures, mode
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return bool(np.array_equal(one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
     return one is other or bool(one == other)

@@ -37,7 +37,13 @@ class TaskLoss(Part):
 
     def label_weights(self, known: SiteLabels) -> Floats:
         """``c = q * theta``, ``(n_sites, n_labels)``: both Hamming rows of Table 1 in one array."""
-        return known.q * self.site_weights(known)
+        theta = np.asarray(self.site_weights(known), dtype=np.float64)
+        if theta.shape != known.q.shape:
+            raise ValueError(
+                f"{type(self).__name__}.site_weights must have shape {known.q.shape}, one row for each site, but has "
+                f"{theta.shape}."
+            )
+        return known.q * theta
 
     def example_losses(self, known: SiteLabels, predicted: Labels) -> Floats:
         """The loss of each example, ``(n_examples,)``; sites whose label is not known cost nothing."""

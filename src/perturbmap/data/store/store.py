@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.data.annotations import EncodedLabels, encode_labels
 from perturbmap.data.dataset import Dataset, ShardContents, Shards, StoredExamples
 from perturbmap.data.examples import Example
+from perturbmap.data.labels import EncodedLabels, encode_labels
 from perturbmap.data.rows import Rows
 from perturbmap.data.store.mapped import MappedMatrix, MappedRows
 from perturbmap.data.store.shards import (

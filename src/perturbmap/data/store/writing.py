@@ -16,9 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from perturbmap.data.annotations import encode_labels, find_classes
 from perturbmap.data.dataset import Dataset
 from perturbmap.data.examples import Example
+from perturbmap.data.labels import encode_labels, find_classes
 from perturbmap.data.rows import Rows
 from perturbmap.data.store.shards import (
     FORMAT_VERSION,
