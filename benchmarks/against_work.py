@@ -83,7 +83,8 @@ def learning() -> dict[str, Callable[[], object]]:
             pm.SequenceModel(), pm.Chain(1), objective, l2=l2, solver=solver, classes=LETTERS, random_state=0
         )
 
-    sgd = pm.DoubleSGD(n_passes=4, first_step=3.0)
+    steps = {"step": pm.PlainStep(3.0)} if hasattr(pm, "PlainStep") else {"first_step": 3.0}
+    sgd = pm.DoubleSGD(n_passes=4, **steps)  # an older checkout has the paper's step alone
     plain = pm.BCFW(0.3, 3, gap_sampling=False, pairwise_steps=False)
     fits = {
         "Algorithm 1": predictor(pm.LogLikelihood(), sgd, 3e-4),

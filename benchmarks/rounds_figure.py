@@ -26,6 +26,7 @@ from perturbmap import (
     GraphModel,
     LocalSGD,
     Model,
+    PlainStep,
     SequenceModel,
     Solver,
     Store,
@@ -97,7 +98,7 @@ def errors(case: Case, n_shards: int, seed: int, first_step: float | None, round
     """Errors in per cent, after so many passes."""
     order = np.random.default_rng(seed).permutation(len(case.X))
     X, y = [case.X[i] for i in order], [case.y[i] for i in order]
-    sgd = DoubleSGD(n_passes=max(LOOKS), first_step=first_step)
+    sgd = DoubleSGD(n_passes=max(LOOKS), step=PlainStep(first_step))
     solver: Solver[Any] = sgd if n_shards == 1 else LocalSGD(sgd, rounds_per_pass)
     with tempfile.TemporaryDirectory(prefix="perturbmap-rounds-") as folder:
         for part in np.array_split(np.arange(len(X)), n_shards):

@@ -28,6 +28,7 @@ from perturbmap import (
     GraphModel,
     LocalSGD,
     MarginalLogLikelihood,
+    PlainStep,
     Solver,
     Store,
     StructuredPredictor,
@@ -138,7 +139,7 @@ def steps() -> Iterator[Line]:
     """The same steps, of 16 examples, on mapped features and on those of a list."""
     n = 340
     pairs = list(examples(n))
-    solver = DoubleSGD(batch_size=16, first_step=0.01)  # the default would read all features of a list first
+    solver = DoubleSGD(batch_size=16, step=PlainStep(0.01))  # the default would read all features of a list first
     with made_store(n) as folder:
         assert folder is not None
         store = Store(folder)

@@ -1,3 +1,4 @@
+// (More than 300 lines, since one algorithm: growth, augmentation and adoption share the trees and their queues.)
 #include "max_flow.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// (More than 300 lines, since one algorithm: all pins are read off one residual graph, in two orders that share a search.)
 #include "pinned_cuts.hpp"
 
 #include <algorithm>

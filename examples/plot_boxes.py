@@ -59,7 +59,7 @@ boxes = [labels_from_boxes(r, np.transpose(e).reshape(1, 4)) for r, e in zip(reg
 # on 40 others. The loss is the missed area of animal and of background, averaged, and the decoding minimises its
 # expectation.
 objective = pm.MarginalLogLikelihood(pm.BalancedHamming())
-solver = pm.DoubleSGD(n_passes=1, batch_size=4, first_step=2, min_steps=120)
+solver = pm.DoubleSGD(n_passes=1, batch_size=4, min_steps=120)
 cutter = pm.StructuredPredictor(
     pm.GraphModel(), pm.BinaryGraph(), objective, l2=0.1, solver=solver, n_perturbations=20, random_state=0
 ).set_params(decoding=pm.Decoding.LOSS_AWARE)

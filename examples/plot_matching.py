@@ -51,7 +51,7 @@ def example(a: np.ndarray, b: np.ndarray) -> pm.Example:
 
 puzzles = [puzzle() for _ in range(400)]
 X, y = [example(a, b) for _, _, a, b, _ in puzzles], [partners for *_, partners in puzzles]
-solver = pm.DoubleSGD(n_passes=80, first_step=1e-3)
+solver = pm.DoubleSGD(n_passes=80, step=pm.AdaptiveStep(0.03))
 matcher = pm.StructuredPredictor(
     pm.MatchingModel(), pm.Matching(), l2=1e-3, solver=solver, classes=range(n_points + n_new), random_state=0
 ).fit(X[:200], y[:200])

@@ -20,7 +20,7 @@ train, test = (np.flatnonzero(words.folds == fold) for fold in (0, 1))
 
 # %%
 # A bare feature matrix is a chain: its neighbours are joined. The same letters without edges are read one by one.
-solver = pm.DoubleSGD(n_passes=20, first_step=3)
+solver = pm.DoubleSGD(n_passes=20)
 alone = [pm.Example(x, edges=np.empty((0, 2), dtype=int)) for x in X]
 readers = {
     "letters alone": (pm.StructuredPredictor(structure=pm.Tree(), l2=1e-4, solver=solver, random_state=0), alone),

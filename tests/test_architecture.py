@@ -113,7 +113,7 @@ def test_tests_and_benchmarks_use_public_names_of_the_estimator() -> None:
             assert not reached.search(path.read_text(encoding="utf-8")), path
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", [*FILES, *sorted((SOURCE.parents[1] / "cpp").iterdir())], ids=lambda path: path.name)
 def test_a_file_of_more_than_300_lines_says_why(path: Path) -> None:
     """In its first lines."""
     lines = path.read_text(encoding="utf-8").splitlines()

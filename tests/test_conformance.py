@@ -275,7 +275,7 @@ def test_a_marginal_method_keeps_to_its_contract(method: pm.MarginalMethod, kind
     [
         (pm.DoubleSGD(n_passes=10, batch_size=5), {}),
         (pm.DoubleSGD(n_passes=10, averaging=pm.NoAveraging()), {}),
-        (pm.DoubleSGD(n_passes=10, averaging=pm.SuffixAveraging(0.3), first_step=0.5), {}),
+        (pm.DoubleSGD(n_passes=10, averaging=pm.SuffixAveraging(0.3), step=pm.PlainStep(0.5)), {}),
         (pm.DoubleSGD(min_steps=20, n_passes=1, averaging=pm.UniformAveraging()), {}),
         # Its memory of past gradients is no part of a state: it ends at the same maximum, by other steps.
         (pm.LBFGS(1e-6), {"resumes_exactly": False, "tolerance": 1e-5}),

@@ -191,7 +191,7 @@ def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
     words = pm.Store(folder)
     assert len(words.shards) in (4, 5)
     wrong = []
-    sgd = pm.DoubleSGD(n_passes=40, first_step=1)
+    sgd = pm.DoubleSGD(n_passes=40, step=pm.PlainStep(1))
     for solver in (sgd, pm.LocalSGD(sgd)):
         reader = pm.StructuredPredictor(l2=1e-4, solver=solver, random_state=0).fit(words, words.y)
         read = reader.predict([X[i] for i in test])

@@ -27,6 +27,7 @@ from perturbmap import (
     MatchingModel,
     Model,
     Objective,
+    PlainStep,
     SequenceModel,
     SiteLabels,
     Structure,
@@ -323,7 +324,7 @@ def test_learned_marginals_approach_the_true_ones_as_data_grow() -> None:
         for i in range(n):  # an exact sample, by enumeration
             scores = np.array([f[i].score(np.array(list(np.binary_repr(v, 5)), dtype=int))[0] for v in range(32)])
             y.append(np.array(list(np.binary_repr(rng.choice(32, p=softmax(scores)), 5)), dtype=int))
-        solver = DoubleSGD(n_passes=max(4, 4000 / n), first_step=0.3)
+        solver = DoubleSGD(n_passes=max(4, 4000 / n), step=PlainStep(0.3))
         est = StructuredPredictor(model, l2=1 / n, solver=solver, random_state=0, classes=[0, 1]).fit(X, y)
         errors.append(np.abs(np.concatenate(est.predict_marginals(test)) - exact).mean())
     # Down to the bias of perturb-and-MAP, which more data do not remove.
@@ -354,7 +355,7 @@ def test_weak_labels_help_the_weighted_method(
             BinaryGraph(),
             MarginalLogLikelihood(BalancedHamming()),
             l2=0.1,
-            solver=DoubleSGD(n_passes=100, first_step=0.3),
+            solver=DoubleSGD(n_passes=100, step=PlainStep(0.3)),
             calibration=5,
             decoding=Decoding.LOSS_AWARE,
             random_state=0,

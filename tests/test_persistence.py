@@ -29,6 +29,7 @@ from perturbmap import (
     Matching,
     MatchingModel,
     Moments,
+    PlainStep,
     Potentials,
     StructuredPredictor,
     WeightedHamming,
@@ -138,10 +139,10 @@ def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
 SCRIPT = """
 import sys, numpy as np
 from tests.test_estimator import predictor, words
-from perturbmap import DoubleSGD
+from perturbmap import DoubleSGD, PlainStep
 X, y = words(80)
 labels = [*y[:50], *[None] * 30]
-est = predictor(solver=DoubleSGD(n_passes=12, first_step=0.3, batch_size=2))
+est = predictor(solver=DoubleSGD(n_passes=12, step=PlainStep(0.3), batch_size=2))
 est.fit(X, labels, checkpoint=sys.argv[1], checkpoint_seconds=0.0)
 np.save(sys.argv[2], est.coef_)
 """
@@ -258,7 +259,7 @@ def test_a_fit_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     noise = [rng.choice(list("abc"), len(v)) for v in y]
     runs = [
-        predictor(solver=DoubleSGD(n_passes=60, first_step=0.3)).fit(
+        predictor(solver=DoubleSGD(n_passes=60, step=PlainStep(0.3))).fit(
             X, y, validation=(X, noise), patience=2, checkpoint=tmp_path / "checkpoint.pm"
         )
         for _ in range(3)
@@ -270,7 +271,7 @@ def test_a_fit_that_stopped_early_stays_stopped(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_a_usable_estimator() -> None:
     """A warning says so; the weights so far predict."""
     X, y = words(60)
-    est = predictor(solver=DoubleSGD(n_passes=1e6, first_step=0.3))
+    est = predictor(solver=DoubleSGD(n_passes=1e6, step=PlainStep(0.3)))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.warns(UserWarning, match=r"interrupted at step \d+; the estimator has the weights so far"):

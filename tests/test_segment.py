@@ -24,7 +24,7 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 
 from PIL import Image
 
-from perturbmap import DoubleSGD, StructuredPredictor
+from perturbmap import DoubleSGD, PlainStep, StructuredPredictor
 from perturbmap.cli.main import main
 from perturbmap.cli.segment_runs import duration
 from perturbmap.images import (
@@ -109,7 +109,7 @@ def coarse(n_superpixels: int = 50, **settings: Any) -> ImageFeatures:
 def quick(l2: float = 3e-3, seed: int = 0) -> StructuredPredictor:
     """The recipe, in less time."""
     predictor = segmentation_predictor(l2, seed)
-    predictor.solver = DoubleSGD(n_passes=40, batch_size=1, first_step=0.5)
+    predictor.solver = DoubleSGD(n_passes=40, batch_size=1, step=PlainStep(0.5))
     return predictor
 
 

@@ -13,6 +13,7 @@ from perturbmap import (
     BCFW,
     DoubleSGD,
     Hamming,
+    PlainStep,
     PolynomialAveraging,
     StructuredHinge,
     WeightedHamming,
@@ -148,9 +149,9 @@ def test_the_average_is_certified_too(rng: np.random.Generator) -> None:
 
 
 def test_the_subgradient_method_agrees(rng: np.random.Generator) -> None:
-    """The same hinge by DoubleSGD ends near the same optimum, from above."""
+    """The same hinge by DoubleSGD with the paper's step ends near the same optimum, from above."""
     p = hinge_problem("chain", rng)
     optimum = quadratic_program(p)
-    solver = DoubleSGD(n_passes=3000, batch_size=3)
+    solver = DoubleSGD(n_passes=3000, batch_size=3, step=PlainStep())
     w = solver.run(p, solver.start(p)).average
     assert optimum <= -p.objective_at(w) <= 1.01 * optimum

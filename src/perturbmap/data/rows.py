@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,21 @@ class Rows:
         """The mean over rows of their squared length."""
         return self.sum_of_squares() / max(1, int((self.stops - self.starts).sum()))
 
+    def mean_absolute_sum(self) -> float:
+        """The mean over rows of the sum of their absolute values."""
+        return self.sum_of_absolutes() / max(1, int((self.stops - self.starts).sum()))
+
+    def sum_of_absolutes(self) -> float:
+        """The sum of the absolute values of all numbers."""
+        return sum(float(abs(part).sum(dtype=np.float64)) for part in self._pieces())
+
     def sum_of_squares(self) -> float:
         """The sum of the squares of all numbers."""
-        parts = (self.matrix[c : min(b, c + CHUNK)] for a, b in self._blocks for c in range(a, b, CHUNK))
-        return sum(float((part**2).sum(dtype=np.float64)) for part in parts)
+        return sum(float((part**2).sum(dtype=np.float64)) for part in self._pieces())
+
+    def _pieces(self) -> Iterator[Any]:
+        """The rows, a few thousand at a time."""
+        return (self.matrix[c : min(b, c + CHUNK)] for a, b in self._blocks for c in range(a, b, CHUNK))
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
         """The rows of some examples. Slices of a sparse matrix are expensive: its rows are copied once instead."""

@@ -14,8 +14,9 @@ from perturbmap.models.base import Model
 from perturbmap.noise import Domain
 from perturbmap.objectives import Objective, Targets
 from perturbmap.potentials import Floats
-from perturbmap.solvers import DoubleSGD, PolynomialAveraging, Problem, Solver
-from perturbmap.solvers.double_sgd import Passes, SGDState, take_step
+from perturbmap.solvers import DoubleSGD, Problem, Solver
+from perturbmap.solvers.double_sgd import Passes, SGDState, remember, take_step
+from perturbmap.solvers.steps import Rule
 from perturbmap.structures import Structure
 from perturbmap.support.blas import one_blas_thread
 from perturbmap.support.checks import check_number
@@ -93,11 +94,13 @@ class LocalSGD(Solver[SGDState]):
     ) -> SGDState:
         tasks = self.tasks(problem)
         sizes = np.array([task.n_examples for task in tasks], dtype=np.float64)
-        averaging = PolynomialAveraging() if self._sgd.averaging is None else self._sgd.averaging
+        remember(state, tasks[0].rule)
+        averaging = self._sgd.chosen_averaging
         n_iter = self.n_iter(len(problem.data)) if n_iter is None else n_iter
         while state.iteration < n_iter:
-            answers = _run_round(tasks, state.w, state.iteration, problem.n_jobs)
+            answers = _run_round(tasks, state.w, state.memory, state.iteration, problem.n_jobs)
             state.w = _mean(sizes, [answer.w for answer in answers])
+            state.memory = _mean(sizes, [answer.memory for answer in answers])
             state.iteration += 1
             local = _mean(sizes, [answer.average for answer in answers])
             state.average = state.average + averaging.rate(state.iteration, n_iter) * (local - state.average)
@@ -112,7 +115,7 @@ class LocalSGD(Solver[SGDState]):
         data = problem.data
         assert data.store is not None
         assert data.shards is not None
-        offset, tasks = self._sgd.offset(problem), []
+        rule, tasks = self._sgd.rule(problem), []
         for shard in np.unique(data.shards).tolist():
             indices = np.flatnonzero(data.shards == shard)
             size = max(1, round(self._sgd.batch_size * len(indices) / len(data)))
@@ -130,7 +133,7 @@ class LocalSGD(Solver[SGDState]):
                     l2=problem.l2,
                     seed=problem.seed,
                     domain=problem.domain,
-                    offset=offset,
+                    rule=rule,
                     size=size,
                     steps_per_round=len(indices) / (size * self.rounds_per_pass),
                 )
@@ -154,7 +157,7 @@ class ShardTask:
     l2: float
     seed: int
     domain: Domain
-    offset: float
+    rule: Rule
     size: int
     steps_per_round: float
 
@@ -181,44 +184,45 @@ class ShardTask:
 
 
 class _Answer(NamedTuple):
-    """The weights after a shard's steps of a round, the mean over these steps, and what they saw on average."""
+    """The weights after a shard's steps of a round, the mean over these steps, their memory, what they saw."""
 
     w: Floats
     average: Floats
+    memory: Floats
     objective: float
     n_steps: int
 
 
-def _run_round(tasks: list[ShardTask], w: Floats, number: int, n_jobs: int | None) -> list[_Answer]:
+def _run_round(tasks: list[ShardTask], w: Floats, memory: Floats, number: int, n_jobs: int | None) -> list[_Answer]:
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     for attempt in range(_RETRIES + 1):
         try:
             work = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch="all")
-            return list(work(delayed(_take_steps)(task, w, number) for task in tasks))
+            return list(work(delayed(_take_steps)(task, w, memory, number) for task in tasks))
         except TerminatedWorkerError:  # one was killed; its part, and what waited for it, is done again
             if attempt == _RETRIES:
                 raise
     raise AssertionError
 
 
-def _take_steps(task: ShardTask, w: Floats, number: int) -> _Answer:
+def _take_steps(task: ShardTask, w: Floats, memory: Floats, number: int) -> _Answer:
     """The steps of one shard in a round."""
     # A fraction of a step is carried over to the next round: so many rounds are so many passes.
     first, last = int(number * task.steps_per_round), int((number + 1) * task.steps_per_round)
     if first == last:
-        return _Answer(w, w, 0.0, 0)
+        return _Answer(w, w, memory, 0.0, 0)
     problem = task.problem()
     passes = Passes(problem)
-    total, seen = np.zeros_like(w), 0.0
+    total, seen, memory = np.zeros_like(w), 0.0, memory.copy()
     with one_blas_thread():
         for h in range(first + 1, last + 1):
-            w, objective = take_step(problem, w, passes.indices(h, task.size), h, task.offset)
+            w, objective = take_step(problem, task.rule, w, memory, passes.indices(h, task.size), h)
             total += w
             seen += objective
     problem.data.release()
-    return _Answer(w, total / (last - first), seen / (last - first), last - first)
+    return _Answer(w, total / (last - first), memory, seen / (last - first), last - first)
 
 
 def _mean(sizes: Floats, parts: Sequence[Any]) -> Any:

@@ -31,7 +31,8 @@ def to_contents(
         "n_features_in": fitted["n_features_in_"],
         "seed": fitted["seed_"],
         "iteration": fitted["n_iter_"],
-        "history": fitted["history_"],
+        # Without the times: the same fit makes the same file.
+        "history": [{k: v for k, v in entry.items() if k != "seconds"} for entry in fitted["history_"]],
         "state_of": fitted["_state_of"],
         "shapes": {name: list(block.shape) for name, block in fitted["weights_"].items()},
     }

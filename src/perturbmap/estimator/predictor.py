@@ -350,7 +350,7 @@ class StructuredPredictor(BaseEstimator):
         archive.write(path, "estimator", *self.contents())
 
     def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
+        """All that a file must hold, as JSON and arrays, for one that holds more, as a `Segmenter`'s does."""
         self._check_fitted()
         return fitted_file.to_contents(self.get_params(deep=False), vars(self))
 

@@ -23,7 +23,7 @@ from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
 from perturbmap.support import archive
 from perturbmap.support.checks import check_count, check_number
-from perturbmap.support.description import to_json
+from perturbmap.support.description import from_json, to_json
 from perturbmap.support.progress import Progress, as_progress
 
 KIND = "image features"
@@ -214,7 +214,7 @@ class ImageFeatures:
         """The features whose `contents` these are."""
         words = {kind: Vocabulary(arrays[kind]) for kind in KINDS}
         n_words: dict[str, Any] = {f"n_{kind}_words": len(words[kind]) for kind in KINDS}
-        made = cls(**about["settings"], **n_words)
+        made = cls(**{name: from_json(value) for name, value in about["settings"].items()}, **n_words)
         made.vocabularies_ = words
         return made
 

@@ -67,9 +67,16 @@ class Model(Part):
     def squared_length(self, data: Dataset) -> float:
         """How far a weight moves the scores of a site, squared, on average: that of the features it multiplies.
 
-        The first step of `DoubleSGD` is measured by it.
+        The first step of `PlainStep` is measured by it.
         """
         return data.features.mean_squared_norm() + 1.0
+
+    def absolute_length(self, data: Dataset) -> float:
+        """How far the score of a site moves, at most and on average, if every weight moves by one.
+
+        The first steps of `AdaptiveStep` are measured by it.
+        """
+        return data.features.mean_absolute_sum() + 1.0
 
     def nonnegative_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp]:
         """The positions in w of the weights that must not be negative."""

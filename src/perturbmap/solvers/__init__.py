@@ -12,17 +12,21 @@ from perturbmap.solvers.bcfw import BCFW
 from perturbmap.solvers.double_sgd import DoubleSGD
 from perturbmap.solvers.lbfgs import LBFGS
 from perturbmap.solvers.problem import Problem
+from perturbmap.solvers.steps import AdaptiveStep, PlainStep, Step
 
 __all__ = [
     "BCFW",
     "LBFGS",
+    "AdaptiveStep",
     "Averaging",
     "DoubleSGD",
     "NoAveraging",
+    "PlainStep",
     "PolynomialAveraging",
     "Problem",
     "Solver",
     "State",
+    "Step",
     "SuffixAveraging",
     "UniformAveraging",
 ]

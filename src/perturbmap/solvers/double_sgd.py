@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
-from perturbmap.solvers.averaging import Averaging, PolynomialAveraging, check_averaging
+from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, State
 from perturbmap.solvers.problem import Problem
+from perturbmap.solvers.steps import AdaptiveStep, Rule, Step
 from perturbmap.support.checks import check_count, check_number
-
-# The default first step, over the curvature that the model tells of. Measured at 1, 3, 10, 30 and 100: on handwriting
-# (20 passes) it ends at an objective of -13.4, -9.2, -6.2, -5.0 and -10.4, thrown off; on horses (weighted, 50
-# passes) at -.48, -.39, -.33, -.31 and -.30. Ten is a third of what would be best and a tenth of what is too much.
-_FIRST_STEP = 10.0
 
 
 class Passes:
@@ -54,17 +50,20 @@ class Passes:
         return np.concatenate([order[first % self._n :], self.order(last // self._n)[: last % self._n + 1]])
 
 
-def take_step(problem: Problem, w: Floats, indices: NDArray[np.intp], h: int, offset: float) -> tuple[Floats, float]:
+def take_step(
+    problem: Problem, rule: Rule, w: Floats, memory: Floats, indices: NDArray[np.intp], h: int
+) -> tuple[Floats, float]:
     """Step h from w, by the gradient of some examples under fresh noise; and the objective at w as it saw it."""
     value, gradient = problem.value_and_grad(w, indices, h)
-    step = 1.0 / (problem.l2 * (h + offset))
-    return problem.project(w + step * (gradient - problem.l2 * w)), value - problem.penalty(w)
+    moved = rule.move(w, gradient - problem.l2 * w, h, memory)
+    return problem.project(moved), value - problem.penalty(w)
 
 
 @dataclass(eq=False)
 class SGDState(State):
-    """The weights, their average, and the objective as the steps since the last report saw it, summed."""
+    """The weights, their average, the memory of the steps, and the objective as they saw it since the last report."""
 
+    memory: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     objective: float = 0.0
     n_seen: int = 0
     is_reported: bool = False
@@ -76,7 +75,11 @@ class SGDState(State):
         self.objective, self.n_seen = self.objective + objective, self.n_seen + 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {**super().arrays(), "seen": np.array([self.objective, self.n_seen, self.is_reported])}
+        return {
+            **super().arrays(),
+            "memory": self.memory,
+            "seen": np.array([self.objective, self.n_seen, self.is_reported]),
+        }
 
     def report(self) -> dict[str, float]:
         """The mean objective since the last report; the next begins with the next step."""
@@ -93,18 +96,25 @@ def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
 def restore_sgd(arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
     """The state whose arrays these are; without what was seen since the last report, where nobody kept it."""
     objective, n_seen, is_reported = arrays["seen"].tolist() if "seen" in arrays else (0.0, 0, False)
-    return SGDState(arrays["w"], arrays["average"], iteration, objective, int(n_seen), bool(is_reported))
+    memory = np.array(arrays["memory"]) if "memory" in arrays else np.zeros((0, 0))
+    return SGDState(arrays["w"], arrays["average"], iteration, memory, objective, int(n_seen), bool(is_reported))
+
+
+def remember(state: SGDState, rule: Rule) -> None:
+    """Makes room for what the rule remembers, where the state has none of it yet."""
+    shape = (rule.n_memory, len(state.w))
+    if state.memory.shape != shape:
+        state.memory = np.zeros(shape)
 
 
 @final
 class DoubleSGD(Solver[SGDState]):
-    """``w <- project(w + step * (gradient - l2 w))`` with ``step = 1 / (l2 (h + offset))``.
+    """Steps by the gradient of a few examples under fresh noise: ``w <- project(step of gradient - l2 w)``.
 
     n_passes, min_steps : passes over the data, but so many steps at least: few examples want many passes
     batch_size : examples in a step; each gets one fresh perturbation in every step
-    first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
-        10 / (`Model.squared_length`, ``||x||^2 + 1`` of a site on average, times the mean weight of an example)
-    averaging : how the iterates are averaged; `PolynomialAveraging` by default
+    step : how a gradient becomes a step; `AdaptiveStep` by default, `PlainStep` is the paper's
+    averaging : how the iterates are averaged; by default as suits the step, a `PolynomialAveraging`
 
     The examples of a step and their noise depend on the seed and the step alone. The ``objective`` in ``history_`` is
     the mean of what the steps since the entry before saw at their weights, each with its own examples and noise.
@@ -119,16 +129,25 @@ class DoubleSGD(Solver[SGDState]):
         self,
         n_passes: float = 50,
         batch_size: int = 16,
-        first_step: float | None = None,
+        step: Step | None = None,
         averaging: Averaging | None = None,
         *,
         min_steps: int = 0,
     ) -> None:
         self.n_passes = n_passes
         self.batch_size = batch_size
-        self.first_step = first_step
+        self.step = step
         self.averaging = averaging
         self.min_steps = min_steps
+
+    @property
+    def _step(self) -> Step:
+        return AdaptiveStep() if self.step is None else self.step
+
+    @property
+    def chosen_averaging(self) -> Averaging:
+        """The averaging that was given, or that which suits the step."""
+        return self._step.averaging if self.averaging is None else self.averaging
 
     def n_iter(self, n_examples: int) -> int:
         """The number of steps in all."""
@@ -144,8 +163,9 @@ class DoubleSGD(Solver[SGDState]):
         check_count("batch_size", self.batch_size)
         if self.min_steps != 0:
             check_count("min_steps", self.min_steps)
-        if self.first_step is not None:
-            check_number("first_step", self.first_step)
+        if not isinstance(self._step, Step):
+            raise TypeError(f"step must be a Step, such as AdaptiveStep() or PlainStep(0.1), but is {self.step!r}.")
+        self._step.check()
         check_averaging(self.averaging)
 
     def start(self, problem: Problem, w: Floats | None = None) -> SGDState:
@@ -165,14 +185,16 @@ class DoubleSGD(Solver[SGDState]):
         on_step: Callable[[SGDState], bool] | None = None,
         n_iter: int | None = None,
     ) -> SGDState:
-        averaging = PolynomialAveraging() if self.averaging is None else self.averaging
+        averaging = self.chosen_averaging
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
-        offset = self.offset(problem)
+        rule = self.rule(problem, n_iter)
         size, passes = self.examples_per_step(n), Passes(problem)
+        remember(state, rule)
         while state.iteration < n_iter:
             h = state.iteration + 1
-            state.w, objective = take_step(problem, state.w, passes.indices(h, size), h, offset)
+            indices = passes.indices(h, size)
+            state.w, objective = take_step(problem, rule, state.w, state.memory, indices, h)
             state.average = state.average + averaging.rate(h, n_iter) * (state.w - state.average)
             state.iteration = h
             state.see(objective)
@@ -180,15 +202,6 @@ class DoubleSGD(Solver[SGDState]):
                 break
         return state
 
-    def offset(self, problem: Problem) -> float:
-        """The offset of the step sizes, which makes the first step what it is to be."""
-        return 1.0 / (problem.l2 * self._first_step(problem)) - 1.0
-
-    def _first_step(self, problem: Problem) -> float:
-        step = self.first_step
-        if step is None:
-            data, t = problem.data, problem.targets
-            weights = t.label_weights.sum(axis=1) * data.layout.repeat(t.weights)
-            curvature = float(weights.sum()) / len(data) * problem.model.squared_length(data)
-            step = _FIRST_STEP / max(1e-300, curvature)
-        return min(step, 1.0 / problem.l2)
+    def rule(self, problem: Problem, n_iter: int = 0) -> Rule:
+        """The rule of the steps, which shorten as the number of all of them asks; of more, where more are taken."""
+        return self._step.rule(problem, max(n_iter, self.n_iter(len(problem.data))))

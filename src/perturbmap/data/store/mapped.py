@@ -100,6 +100,10 @@ class MappedRows(Rows):
         """See `Rows.mean_squared_norm`: over all rows of the store, whichever of them these are."""
         return sum(float(entry["squares"]) for entry in self.matrix.entries) / max(1, len(self.matrix))
 
+    def mean_absolute_sum(self) -> float:
+        """See `Rows.mean_absolute_sum`: of all rows of the store, whichever these are."""
+        return sum(float(entry["absolutes"]) for entry in self.matrix.entries) / max(1, len(self.matrix))
+
     def fingerprint(self) -> bytes:
         """See `Rows.fingerprint`: made from the checksums, so that no row is read."""
         return json.dumps([(entry["crc32"], entry["shape"]) for entry in self.matrix.entries]).encode()

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 STORE, MANIFEST = "store.json", "manifest.json"
 _NAME = re.compile(r"shard-(\d{6,})")
 #: Arrays that every shard has.

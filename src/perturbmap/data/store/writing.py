@@ -190,7 +190,8 @@ def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: 
             if name in ("features", "edge_features"):
                 kept = array.astype(np.float32) if array.dtype == np.float16 else array
                 rows = Rows.of(kept, offsets_of([len(kept)]))
-                files[name] |= {"squares": rows.sum_of_squares(), "minimum": rows.minimum()}
+                sums = {"squares": rows.sum_of_squares(), "absolutes": rows.sum_of_absolutes()}
+                files[name] |= {**sums, "minimum": rows.minimum()}
         about = {
             "format_version": FORMAT_VERSION,
             "n_examples": len(data),

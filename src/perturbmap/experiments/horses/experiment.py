@@ -44,7 +44,7 @@ from perturbmap.experiments.horses.plan import (
 from perturbmap.experiments.results import Results
 from perturbmap.inference.decoding import Decoding
 from perturbmap.potentials import Floats
-from perturbmap.solvers import DoubleSGD
+from perturbmap.solvers import DoubleSGD, PlainStep
 from perturbmap.support.progress import Progress
 
 # A task, in a process of its own.
@@ -146,7 +146,7 @@ class Experiment:
         l2 = Choices(results, self.effort).l2("small", "weighted", Decoding.MAP.name)
         task = Task("small", "weighted", 0, ((l2, 0.0),))
         problem, _ = make_problem(self.horses, task, self.horses.parts["small"], l2, self.seed)
-        solver = DoubleSGD(self.effort.n_timed / len(problem.data), 1, METHODS["weighted"].first_step)
+        solver = DoubleSGD(self.effort.n_timed / len(problem.data), 1, PlainStep(METHODS["weighted"].first_step))
         n_samples = min(2000, self.effort.n_timed // 10)
         results["timing"] = time_pins(problem, solver, self.effort.n_timed, n_samples, progress)
 

@@ -19,7 +19,7 @@ from perturbmap.learning.learned_model import LearnedModel
 from perturbmap.models import GraphModel
 from perturbmap.potentials import Floats, Labels, SiteLabels
 from perturbmap.potentials.site_labels import UNKNOWN
-from perturbmap.solvers import BCFW, DoubleSGD, PolynomialAveraging, Problem, Solver, State
+from perturbmap.solvers import BCFW, DoubleSGD, PlainStep, PolynomialAveraging, Problem, Solver, State
 from perturbmap.structures import BinaryGraph
 
 Images = NDArray[np.intp]
@@ -73,7 +73,7 @@ def _solve(
 ) -> Floats:
     """The weights after so many steps of one image each."""
     n_passes = n_steps / len(problem.data)
-    solver: Solver[Any] = DoubleSGD(n_passes, batch_size=1, first_step=method.first_step)
+    solver: Solver[Any] = DoubleSGD(n_passes, batch_size=1, step=PlainStep(method.first_step))
     if method.objective.is_hinge:
         solver = BCFW(0.01, n_passes, averaging=PolynomialAveraging(1))
     found: Floats = solver.run(problem, solver.start(problem, start), watch).average

@@ -13,7 +13,7 @@ from perturbmap.objectives import (
     Objective,
     StructuredHinge,
 )
-from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Solver
+from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PlainStep, PolynomialAveraging, Solver
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ def _frank_wolfe(n_passes: int) -> BCFW:
 _L_BFGS: dict[str, Solver[Any]] = {"small": LBFGS(), "large": LBFGS(), "quick": LBFGS()}
 _BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(30), "quick": _frank_wolfe(15)}
 _SGD: dict[str, Solver[Any]] = {
-    "small": DoubleSGD(60, first_step=3.0),
-    "large": DoubleSGD(60, first_step=3.0),
-    "quick": DoubleSGD(30, first_step=3.0),
+    "small": DoubleSGD(60, step=PlainStep(3.0)),
+    "large": DoubleSGD(60, step=PlainStep(3.0)),
+    "quick": DoubleSGD(30, step=PlainStep(3.0)),
 }
 
 METHODS: dict[str, Method] = {
