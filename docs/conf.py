@@ -43,7 +43,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(NDArray|ArrayLike|BaseEstimator|Sequence|Mapping|Iterable|Callable|Hashable|Iterator|Any|Path)"),
     # Names for types, explained once on the first page of the reference.
     (r"py:.*", r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards)"),
-    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part)"),
+    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part|FromMarginals)"),
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),
 ]
