@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 
 WORK = Path(__file__).with_name("against_work.py")
 LEAST, LEAST_MEDIAN = 0.92, 0.98
+#: CPU seconds of one measurement, at least: a task of a millisecond is run a hundred times.
+LONG_ENOUGH = 0.1
 
 
 class Worker:
@@ -25,9 +28,9 @@ class Worker:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.tasks: list[str] = json.loads(self._read())
 
-    def seconds(self, task: int) -> float:
+    def seconds(self, task: int, repeats: int) -> float:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{task}\n")
+        self._process.stdin.write(f"{task} {repeats}\n")
         self._process.stdin.flush()
         return float(self._read())
 
@@ -57,11 +60,11 @@ def main() -> None:
             if arguments.only.lower() not in name.lower():
                 continue
             times: list[list[float]] = [[], []]
-            for repeat in range(arguments.repeats + 1):
+            warm = max(worker.seconds(task, 1) for worker in (ours, theirs))
+            inside = max(1, math.ceil(LONG_ENOUGH / warm))
+            for _ in range(arguments.repeats):
                 for worker, found in zip((ours, theirs), times, strict=True):
-                    seconds = worker.seconds(task)
-                    if repeat:  # the first is to get warm
-                        found.append(seconds)
+                    found.append(worker.seconds(task, inside))
             us, them = (statistics.median(found) for found in times)
             ratios.append(them / us)
             word = "" if them / us >= LEAST else "  SLOWER"

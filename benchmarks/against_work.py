@@ -1,7 +1,7 @@
 """The work that `benchmarks.against` times, by public names that both checkouts have; run by either interpreter.
 
-Reads the number of a task from each line of its input, runs it, and answers with its CPU seconds: of this process, on
-one thread of the core, so that other work on the machine counts little.
+Reads the number of a task and how often to run it from each line of its input, and answers with its CPU seconds: of
+this process, on one thread of the core, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -127,10 +127,12 @@ def main() -> None:
     tasks = {**core(), **learning()}
     print(json.dumps(list(tasks)), flush=True)
     for line in sys.stdin:
-        task = tasks[list(tasks)[int(line)]]
+        number, repeats = map(int, line.split())
+        task = tasks[list(tasks)[number]]
         start = time.process_time()
-        task()
-        print(time.process_time() - start, flush=True)
+        for _ in range(repeats):
+            task()
+        print((time.process_time() - start) / repeats, flush=True)
 
 
 if __name__ == "__main__":
