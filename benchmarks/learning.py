@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -32,7 +31,6 @@ from perturbmap import (
     PlainStep,
     Potentials,
     SequenceModel,
-    Step,
     Structure,
     StructuredPredictor,
     gumbel_noise,
@@ -42,7 +40,6 @@ from perturbmap import (
 from perturbmap.data import Dataset
 from perturbmap.data.labels import encode_labels
 from perturbmap.datasets import load_ocr
-from perturbmap.noise import Domain, Purpose
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
 from tests.test_learning import box, superpixels
@@ -168,32 +165,6 @@ def ocr_step() -> Iterator[Line]:
         ours / theirs,
         1.5,
         at_least=False,
-    )
-
-
-def solver_time() -> Iterator[Line]:
-    """CPU seconds to one objective, on noise that neither has seen: adaptive steps, and the paper's, well chosen."""
-    problem = make_problem(*ocr_fold_0()[:2], LETTERS, SequenceModel(), Chain(1), MarginalLogLikelihood(), 1e-4)
-    unseen = replace(problem, domain=Domain(Purpose.TRAINING, 4095))
-
-    def run(step: Step, n_passes: float) -> tuple[float, float]:
-        solver = DoubleSGD(n_passes, step=step)
-        start = time.process_time()
-        w = solver.run(problem, solver.start(problem)).average
-        seconds = time.process_time() - start
-        return seconds, float(np.mean([unseen.objective_at(w, draw) for draw in range(20)]))
-
-    ours, reached = run(AdaptiveStep(), 60)
-    for n_passes in (60, 80, 107, 143, 190, 253, 338):
-        theirs, objective = run(PlainStep(3.0), n_passes)
-        print(f"  PlainStep(3.0), {n_passes} passes: {objective:.3f} in {theirs:.1f} s; AdaptiveStep: {reached:.3f}")
-        if objective >= reached:
-            break
-    yield Line(
-        f"OCR fold 0, AdaptiveStep: time to its objective after 60 passes, {reached:.3f}, {ours:.1f} s",
-        f"PlainStep(3.0), {n_passes} passes",
-        theirs / ours,
-        2,
     )
 
 
@@ -340,7 +311,6 @@ def partial_labels() -> Iterator[Line]:
 BENCHMARKS = [
     Benchmark("learning ocr error", time_to_error),
     Benchmark("learning ocr step", ocr_step),
-    Benchmark("learning solver", solver_time),
     Benchmark("learning variance chain", partial(variance_times_time, "chain (OCR)", ocr_problem, 16, 3)),
     Benchmark("learning variance graph", partial(variance_times_time, "superpixel graph", superpixel_problem, 4, 1)),
     Benchmark("learning partial labels", partial_labels),

@@ -176,9 +176,9 @@ def test_solvers_and_objectives_that_do_not_fit_say_so() -> None:
     def fit(y: Any = y, **parameters: Any) -> None:
         StructuredPredictor(random_state=0, **parameters).fit(X, y)
 
-    with pytest.raises(ValueError, match=r"StructuredHinge is solved by BCFW\(\)"):
+    with pytest.raises(ValueError, match=r"StructuredHinge\(\) is solved by BCFW\(\)"):
         fit(objective=StructuredHinge(), solver=LBFGS())
-    with pytest.raises(ValueError, match=r"LogLikelihood is solved by DoubleSGD\(\)"):
+    with pytest.raises(ValueError, match=r"LogLikelihood\(\) is solved by DoubleSGD\(\)"):
         fit(objective=LogLikelihood(), solver=LBFGS())
     with pytest.raises(ValueError, match="leave solver out for MarginalLogLikelihood"):
         fit(objective=MarginalLogLikelihood(), solver=BCFW())

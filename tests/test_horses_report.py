@@ -20,7 +20,7 @@ from perturbmap.experiments.horses import report as horses_report
 from perturbmap.experiments.horses.data import Horses, judge, load_horses
 from perturbmap.experiments.horses.experiment import Experiment
 from perturbmap.experiments.horses.findings import Cell, Difference, Findings
-from perturbmap.experiments.horses.learning import read
+from perturbmap.experiments.horses.learning import calibrations_of, read
 from perturbmap.experiments.horses.plan import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Task
 from perturbmap.experiments.results import Results
 from perturbmap.inference import LabelPrior
@@ -31,7 +31,9 @@ from .test_cli import BROWSER, dom
 
 pytestmark = pytest.mark.slow
 
-EFFORT = Effort(n_steps=60, n_passes=0, n_draws=2, n_folds=2, n_perturbations=5)
+EFFORT = Effort(
+    n_steps=20, n_weak_steps=10, n_passes=2, n_draws=2, n_searched=1, n_folds=2, n_perturbations=5, tolerance=0.3
+)
 PARTS = {"small": 6, "medium": 2, "test": 5}
 TIMING: dict[str, Any] = {
     "iterations": [100, 1500, 15_000],
@@ -168,7 +170,8 @@ def test_the_gallery_shows_what_was_judged(real: tuple[Results, Path], experimen
     cell = Findings(real[0], EFFORT).cells["small", "weighted", "MAP"]
     run, test = cell.runs[0], experiment.horses.parts["test"]
     w, prior = np.array(run["weights"]), LabelPrior(*np.array(run["prior"]))
-    labels, _ = read(experiment.horses, "weighted", w, prior, test, EFFORT, 0)
+    calibrations = calibrations_of(run["calibrations"])
+    labels, _ = read(experiment.horses, "weighted", w, prior, calibrations, test, EFFORT, 0)
     for name, predicted in labels.items():
         found = judge(predicted, experiment.horses, test)["balanced superpixels"]
         np.testing.assert_allclose(found, run["images"][name], atol=1e-5)
@@ -194,7 +197,7 @@ def test_the_gallery_has_no_image_twice(n: int) -> None:
 
 def test_a_quick_run_of_some_methods_has_its_page(experiment: Experiment, tmp_path: Path) -> None:
     """Nothing is marked as chosen, since nothing was cross-validated; what was not run is a dash."""
-    quick = replace(experiment, effort=Effort(40, 40, 1, 0, 5))
+    quick = replace(experiment, effort=Effort(40, 20, 2, 1, 1, 2, 5, tolerance=0.1, is_searched=False))
     results = begin(tmp_path, quick)
     quick.run(results, ["perturb-map", "weighted"], ["small"], Progress())
     text = page_of(results, quick)

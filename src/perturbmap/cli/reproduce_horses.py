@@ -24,6 +24,14 @@ from perturbmap.cli.options import once_each
     callback=once_each,
     help="A method to run; may be repeated. All by default.",
 )
+@click.option(
+    "--column",
+    "names",
+    type=click.Choice(["small", "small+boxes", "small+all", "14", "14+boxes", "14+nothing", "5", "30", "70"]),
+    multiple=True,
+    callback=once_each,
+    help="A column to run, with small and 14, on which the others build; may be repeated. All by default.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One per core by default.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
 @click.option(
@@ -45,6 +53,7 @@ from perturbmap.cli.options import once_each
 def horses(
     data: Path,
     methods: tuple[str, ...],
+    names: tuple[str, ...],
     jobs: int | None,
     seed: int,
     quick: bool,
@@ -65,6 +74,7 @@ def horses(
         METHODS,
         QUICK,
         QUICK_COLUMNS,
+        SEARCHED,
         Effort,
         possible_columns,
     )
@@ -85,7 +95,8 @@ def horses(
     try:
         experiment = Experiment(images, QUICK if quick else Effort(), seed, n_jobs)
         results = Results(folder, "horses", {"seed": seed, "quick": quick}, experiment.fingerprint)
-        columns = possible_columns(images, QUICK_COLUMNS if quick else tuple(COLUMNS))
+        wanted = tuple(c for c in COLUMNS if not names or c in (*names, *SEARCHED))
+        columns = possible_columns(images, tuple(c for c in wanted if not quick or c in QUICK_COLUMNS))
         experiment.run(results, methods or tuple(METHODS), columns, bars)
         if timing and (not methods or "weighted" in methods):
             experiment.time_pins(results, bars)

@@ -9,20 +9,13 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.data.dataset import Shards
-from perturbmap.models.base import Model
-from perturbmap.noise import Domain
-from perturbmap.objectives import Objective, Targets
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, Solver
 from perturbmap.solvers.double_sgd import Passes, SGDState, remember, take_step
+from perturbmap.solvers.shards import ShardProblem, by_shard, run_tasks
 from perturbmap.solvers.steps import Rule
-from perturbmap.structures import Structure
 from perturbmap.support.blas import one_blas_thread
 from perturbmap.support.checks import check_number
-
-# How often a round is run again whose workers died: once for bad luck, once more to be sure that it was not.
-_RETRIES = 2
 
 
 @final
@@ -93,12 +86,12 @@ class LocalSGD(Solver[SGDState]):
         n_iter: int | None = None,
     ) -> SGDState:
         tasks = self.tasks(problem)
-        sizes = np.array([task.n_examples for task in tasks], dtype=np.float64)
+        sizes = np.array([task.part.n_examples for task in tasks], dtype=np.float64)
         remember(state, tasks[0].rule)
         averaging = self._sgd.chosen_averaging
         n_iter = self.n_iter(len(problem.data)) if n_iter is None else n_iter
         while state.iteration < n_iter:
-            answers = _run_round(tasks, state.w, state.memory, state.iteration, problem.n_jobs)
+            answers = run_tasks(_take_steps, tasks, problem.n_jobs, state.w, state.memory, state.iteration)
             state.w = _mean(sizes, [answer.w for answer in answers])
             state.memory = _mean(sizes, [answer.memory for answer in answers])
             state.iteration += 1
@@ -112,75 +105,21 @@ class LocalSGD(Solver[SGDState]):
 
     def tasks(self, problem: Problem) -> list[ShardTask]:
         """What is to be done on each shard: all that travels to its worker, but for the weights."""
-        data = problem.data
-        assert data.store is not None
-        assert data.shards is not None
         rule, tasks = self._sgd.rule(problem), []
-        for shard in np.unique(data.shards).tolist():
-            indices = np.flatnonzero(data.shards == shard)
-            size = max(1, round(self._sgd.batch_size * len(indices) / len(data)))
-            tasks.append(
-                ShardTask(
-                    store=data.store,
-                    shard=shard,
-                    streams=None if problem.has_stored_labels else data.layout.streams[indices],
-                    targets=None if problem.has_stored_labels else problem.batch(indices)[1],
-                    n_examples=len(indices),
-                    n_labels=problem.n_labels,
-                    model=problem.model,
-                    structure=problem.structure.with_threads(1),
-                    objective=problem.objective,
-                    l2=problem.l2,
-                    seed=problem.seed,
-                    domain=problem.domain,
-                    rule=rule,
-                    size=size,
-                    steps_per_round=len(indices) / (size * self.rounds_per_pass),
-                )
-            )
+        for part in by_shard(problem):
+            size = max(1, round(self._sgd.batch_size * part.n_examples / len(problem.data)))
+            tasks.append(ShardTask(part, rule, size, part.n_examples / (size * self.rounds_per_pass)))
         return tasks
 
 
 @dataclass(frozen=True, eq=False)
 class ShardTask:
-    """What a worker needs to know of a shard: where it is, and what is to be done there."""
+    """What a worker needs to know of a shard: its problem, and the steps that are to be taken there."""
 
-    store: Shards
-    shard: int
-    streams: NDArray[np.uint64] | None  # of the examples that take part; None: all
-    targets: Targets | None  # None: those of the store's labels
-    n_examples: int
-    n_labels: int
-    model: Model
-    structure: Structure
-    objective: Objective
-    l2: float
-    seed: int
-    domain: Domain
+    part: ShardProblem
     rule: Rule
     size: int
     steps_per_round: float
-
-    def problem(self) -> Problem:
-        """The problem of the examples of the shard, which are read here."""
-        data, known = (contents := self.store.open(self.shard)).data, contents.known
-        if self.targets is not None and self.streams is not None:
-            targets = self.targets
-            data = data.take(np.searchsorted(data.layout.streams, self.streams))
-        else:
-            assert known is not None
-            targets = self.objective.targets(known)
-        return Problem(
-            data,
-            targets,
-            self.n_labels,
-            self.model,
-            self.structure,
-            self.objective,
-            self.l2,
-            self.seed,
-            self.domain,
-        )
 
 
 class _Answer(NamedTuple):
@@ -193,27 +132,13 @@ class _Answer(NamedTuple):
     n_steps: int
 
 
-def _run_round(tasks: list[ShardTask], w: Floats, memory: Floats, number: int, n_jobs: int | None) -> list[_Answer]:
-    from joblib import Parallel, delayed
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    for attempt in range(_RETRIES + 1):
-        try:
-            work = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch="all")
-            return list(work(delayed(_take_steps)(task, w, memory, number) for task in tasks))
-        except TerminatedWorkerError:  # one was killed; its part, and what waited for it, is done again
-            if attempt == _RETRIES:
-                raise
-    raise AssertionError
-
-
 def _take_steps(task: ShardTask, w: Floats, memory: Floats, number: int) -> _Answer:
     """The steps of one shard in a round."""
     # A fraction of a step is carried over to the next round: so many rounds are so many passes.
     first, last = int(number * task.steps_per_round), int((number + 1) * task.steps_per_round)
     if first == last:
         return _Answer(w, w, memory, 0.0, 0)
-    problem = task.problem()
+    problem = task.part.open()
     passes = Passes(problem)
     total, seen, memory = np.zeros_like(w), 0.0, memory.copy()
     with one_blas_thread():

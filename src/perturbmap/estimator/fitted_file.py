@@ -38,8 +38,9 @@ def to_contents(
     }
     arrays = {"coef": fitted["coef_"], "label_prior": fitted["label_prior_"].to_array()}
     arrays.update({f"state_{name}": array for name, array in fitted["_state"].items()})
-    if fitted["calibration_"] is not None:
-        arrays["calibration"] = fitted["calibration_"].to_array()
+    for name in ("calibration", "decoding_calibration"):
+        if fitted[f"{name}_"] is not None:
+            arrays[name] = fitted[f"{name}_"].to_array()
     return about, arrays
 
 
@@ -59,6 +60,7 @@ def read_contents(
         "weights_": weights,
         "label_prior_": LabelPrior(*arrays["label_prior"]),
         "calibration_": Calibration.from_array(arrays.get("calibration")),
+        "decoding_calibration_": Calibration.from_array(arrays.get("decoding_calibration")),
         "classes_": as_array(about["classes"]),
         "n_features_in_": about["n_features_in"],
         "n_iter_": about["iteration"],

@@ -24,9 +24,9 @@ from perturbmap.data import Dataset
 from perturbmap.data.labels import encode_hard_labels, find_classes
 from perturbmap.distributed import ask
 from perturbmap.estimator import fitted_file
-from perturbmap.inference import Calibration, Decoding, LabelPrior, MarginalMethod
+from perturbmap.inference import Decoding, LabelPrior, MarginalMethod
 from perturbmap.learning.algorithm_3 import algorithm_3
-from perturbmap.learning.calibrating import calibrate, check_folds
+from perturbmap.learning.calibrating import Calibrations, calibrate, check_folds
 from perturbmap.learning.checkpoint import Checkpoint, identity_of_fit
 from perturbmap.learning.early_stopping import EarlyStopping
 from perturbmap.learning.fit import Callback, Fit, describe
@@ -61,11 +61,13 @@ class StructuredPredictor(BaseEstimator):
     structure : which labellings there are, and how the best is found; `Chain` by default
     objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
     l2 : weight of the penalty ``l2/2 ||w||^2``
-    solver : how; by default `DoubleSGD` for what is estimated, `LBFGS` for what is exact, `BCFW` for the hinge
+    solver : how; by default `BCFW` for the hinge, `LBFGS` for what is exact and for fewer than 32 examples,
+        `DoubleSGD` for the rest
     unlabelled_weight : kappa, the weight of examples that are not fully labelled
     hard_labels : complete their labels by the best labelling, not by marginals
-    calibration : number of cross-validation folds from which slope and shift of the log-odds are fitted; None
-        fits none
+    calibration : number of cross-validation folds from which marginals are calibrated, by a scale of the potentials
+        and a shift of the log-odds: for probabilities by their likelihood, for `Decoding.LOSS_AWARE` by its loss.
+        None fits none
     decoding : which labelling ``predict`` returns
     task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
     n_perturbations : how many perturbations marginals are estimated from
@@ -76,8 +78,8 @@ class StructuredPredictor(BaseEstimator):
     random_state : an integer, a numpy Generator, or None for a different fit each time
 
     After a fit, ``coef_`` are the weights, ``weights_`` the same by name and in their shapes, ``classes_`` the label
-    values, ``history_`` what the solver reported, ``n_iter_`` its steps, ``seed_`` the seed, and ``calibration_`` and
-    ``label_prior_`` how marginals are corrected.
+    values, ``history_`` what the solver reported, ``n_iter_`` its steps, ``seed_`` the seed, ``calibration_`` and
+    ``label_prior_`` how marginals are corrected, and ``decoding_calibration_`` how for `Decoding.LOSS_AWARE`.
 
     >>> rng = np.random.default_rng(0)
     >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
@@ -183,20 +185,28 @@ class StructuredPredictor(BaseEstimator):
         setting = self._setting()
         if setting.calibration is not None:
             check_folds(setting.calibration, known)
-        fit = Fit(setting.solver, seed=problem.seed, **options)
+        solver = setting.solver_for(len(problem.data))
+        fit = Fit(solver, seed=problem.seed, **options)
         problem = problem.with_seed(fit.seed)
-        calibration = None
+        calibrations: Calibrations | None = None
         n = setting.n_perturbations
         try:
             if setting.calibration is not None:
-                calibration = calibrate(problem, known, fit.solve, n_folds=setting.calibration, n_perturbations=n)
+                calibrations = calibrate(
+                    problem,
+                    known,
+                    fit.solve,
+                    n_folds=setting.calibration,
+                    n_perturbations=n,
+                    task_loss=setting.loss_of_decoding,
+                )
             algorithm_3(
                 problem,
                 known,
                 fit.solve,
                 unlabelled_weight=setting.unlabelled_weight,
                 hard_labels=setting.hard_labels,
-                calibration=calibration,
+                calibration=None if calibrations is None else calibrations.marginals,
                 n_perturbations=n,
             )
         except KeyboardInterrupt:
@@ -209,27 +219,29 @@ class StructuredPredictor(BaseEstimator):
             )
         w = fit.weights()
         prior = setting.objective.label_prior(known)
-        self._set_fitted(problem, classes, w, fit.states[-1], calibration, prior, fit.history)
+        self._set_fitted(problem, solver, classes, w, fit.states[-1], calibrations, prior, fit.history)
         return fit.states[0]
 
     def _set_fitted(
         self,
         problem: Problem,
+        solver: Solver[Any],
         classes: list[Hashable],
         coef: Floats,
         state: State,
-        calibration: Calibration | None,
+        calibrations: Calibrations | None,
         label_prior: LabelPrior,
         history: list[dict[str, Any]],
     ) -> None:
         """All that a fit leaves behind, at once: one that fails leaves what was there."""
         self.classes_ = fitted_file.as_array(classes)
         self.n_features_in_, self.seed_ = problem.data.n_features, problem.seed
-        self.coef_, self.calibration_, self.label_prior_ = coef, calibration, label_prior
+        self.coef_, self.label_prior_ = coef, label_prior
+        self.calibration_ = None if calibrations is None else calibrations.marginals
+        self.decoding_calibration_ = None if calibrations is None else calibrations.decoding
         self.weights_ = problem.model.unpack(coef, problem.data, problem.n_labels)
         self.history_, self.n_iter_ = history, state.iteration
         # What partial_fit goes on from, if the solver is one that can.
-        solver = self.chosen_solver
         if not np.array_equal(state.average, coef):  # early stopping has chosen earlier weights
             state.w = state.average = coef.copy()
         self._state = state.arrays() if solver.is_incremental else {}
@@ -253,7 +265,7 @@ class StructuredPredictor(BaseEstimator):
             )
         posed = self._pose(X, y, self.classes_.tolist() if named is None else named)
         problem, known, found = posed
-        solver = self._setting().solver
+        solver = self.solver_for(np.inf)  # whoever comes in parts may be many
         if not known.is_complete.all():
             raise ValueError("partial_fit needs every site of y labelled; use fit for anything else.")
         if not solver.is_incremental:
@@ -278,18 +290,18 @@ class StructuredPredictor(BaseEstimator):
         history = [*([] if is_fresh else self.history_), describe(1, solver, problem, state, state.iteration, began)]
         if not is_fresh:
             prior = self.label_prior_.plus(prior)
-        calibration = None if is_fresh else self.calibration_
-        self._set_fitted(problem, found, state.average.copy(), state, calibration, prior, history)
+        kept = None if is_fresh or self.calibration_ is None else (self.calibration_, self.decoding_calibration_)
+        calibrations = None if kept is None else Calibrations(*kept)
+        self._set_fitted(problem, solver, found, state.average.copy(), state, calibrations, prior, history)
         return self
 
     def problem(self, X: Sequence[Any], y: Sequence[Any]) -> Problem:
         """What ``fit`` would solve: for a closer look, or a solver of your own. Nothing is learned."""
         return self._pose(X, y).problem
 
-    @property
-    def chosen_solver(self) -> Solver[Any]:
-        """The solver that ``fit`` uses: the one given, or the default for the objective."""
-        return self._setting().solver
+    def solver_for(self, n_examples: float) -> Solver[Any]:
+        """The solver that ``fit`` uses for so many examples: the one given, or the default."""
+        return self._setting().solver_for(n_examples)
 
     # Prediction.
 
@@ -403,6 +415,7 @@ class StructuredPredictor(BaseEstimator):
             self.label_prior_,
             setting.decoding,
             setting.task_loss,
+            self.decoding_calibration_,
         )
 
     def _question(self, X: Sequence[Any]) -> tuple[Dataset, LearnedModel]:

@@ -25,7 +25,6 @@ from perturbmap.inference.decoding import Decoding
 from perturbmap.models import GraphModel
 from perturbmap.objectives import MarginalLogLikelihood
 from perturbmap.potentials import Floats, Labels
-from perturbmap.solvers import DoubleSGD
 from perturbmap.structures import BinaryGraph
 from perturbmap.support import archive
 from perturbmap.support.progress import Progress, as_progress
@@ -45,7 +44,6 @@ def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> Structured
         BinaryGraph(),
         MarginalLogLikelihood(BalancedHamming()),
         l2=l2,
-        solver=DoubleSGD(n_passes=60, batch_size=4, min_steps=3000),
         unlabelled_weight=3.0,
         decoding=Decoding.LOSS_AWARE,
         classes=[0, 1],

@@ -62,7 +62,8 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: in
         y.append(np.maximum(labels_from_mask(regions, mask), 0))
     if not X:
         return None
-    problem, solver = segmenter.predictor.problem(X, y), segmenter.predictor.chosen_solver
+    # L-BFGS, for few images, is faster; how fast is not known before.
+    problem, solver = segmenter.predictor.problem(X, y), segmenter.predictor.solver_for(np.inf)
     began = perf_counter()
     solver.run(problem, solver.start(problem), n_iter=N_STEPS)
     step = (perf_counter() - began) / N_STEPS

@@ -1,8 +1,8 @@
 """Inference by perturb-and-MAP (sections 2.1 and 2.3): the log-partition bound, marginals, samples, decoding."""
 
 from perturbmap.inference.bound import log_partition_bound
-from perturbmap.inference.calibration import Calibration
-from perturbmap.inference.decoding import Decoding, decode
+from perturbmap.inference.calibration import Calibration, corrected_marginals
+from perturbmap.inference.decoding import Decoding, decode, decode_for
 from perturbmap.inference.estimate import Estimate
 from perturbmap.inference.label_prior import LabelPrior
 from perturbmap.inference.marginal_methods import COUNTED, EXACT, INTEGRATED, PINNED, MarginalMethod, PerturbedMethod
@@ -20,7 +20,9 @@ __all__ = [
     "LabelPrior",
     "MarginalMethod",
     "PerturbedMethod",
+    "corrected_marginals",
     "decode",
+    "decode_for",
     "log_partition_bound",
     "marginals",
     "sample",

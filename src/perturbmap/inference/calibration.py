@@ -1,63 +1,115 @@
-"""Calibration: slope and shift of the log-odds, fitted on held-out examples."""
+"""Calibration: the scale of the potentials and a shift of the log-odds, fitted on held-out examples."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
-from perturbmap.potentials import Floats
+from perturbmap.inference.label_prior import LabelPrior
+from perturbmap.inference.marginals import marginals
+from perturbmap.potentials import Floats, Potentials
 from perturbmap.potentials.site_arrays import log_softmax, softmax
+from perturbmap.structures.base import Structure
 
 # Probabilities below this are those of labels that cannot be; their logarithm has no place in a fit.
 _SMALLEST = 1e-12
+# Steps of the search for the scale, each from the best of the one before; and what a step must gain, in nats a site.
+_STEPS, _GAIN = (16.0, 2.0, 2.0**0.5), 1e-4
+_WIDEST = 2.0**20
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """``q -> softmax(slope * log q + shift)``, with one slope and one shift for each label (the first is zero).
+    """Marginals of potentials that are scaled, ``softmax(log q(scale * f) + shift)``; the first shift is zero.
 
-    >>> pm.Calibration(2.0, np.zeros(2))(np.array([[0.6, 0.4]])).round(3)
-    array([[0.692, 0.308]])
+    Scores that were learned by a likelihood have the scale of the noise, or nearly so; those of a hinge have that of
+    its loss, and their marginals mean nothing before they are scaled. The best labelling does not depend on it.
+
+    >>> f = pm.Potentials([[0.0, 0.2], [0.3, 0.0]], pm.potts(0.1))
+    >>> doubled = pm.Calibration(2.0, np.zeros(2))
+    >>> doubled.marginals(pm.Chain(), f, method=pm.EXACT).round(3)
+    array([[0.415, 0.585],
+           [0.637, 0.363]])
     """
 
-    slope: float
+    scale: float
     shift: Floats
 
-    def __call__(self, q: Floats) -> Floats:
-        """Calibrated probabilities; what is impossible stays so."""
-        log_q = np.log(np.maximum(q, _SMALLEST))
-        p = softmax(self.slope * log_q + self.shift) * (q > 0)
+    def marginals(self, structure: Structure, f: Potentials, **options: Any) -> Floats:
+        """Calibrated marginals of f; the options are those of `perturbmap.marginals`."""
+        return self.shifted(marginals(structure, f.scaled(self.scale), **options).mean)
+
+    def shifted(self, q: Floats) -> Floats:
+        """The marginals of scaled potentials, shifted; what is impossible stays so."""
+        p = softmax(np.log(np.maximum(q, _SMALLEST)) + self.shift) * (q > 0)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
     def to_array(self) -> Floats:
-        """Slope and shifts in one array, for a file."""
-        return np.concatenate([[self.slope], self.shift])
+        """Scale and shifts in one array, for a file."""
+        return np.concatenate([[self.scale], self.shift])
 
     @classmethod
     def from_array(cls, array: Floats | None) -> Calibration | None:
         """The calibration whose `to_array` this is; None stays None."""
-        return None if array is None else cls(float(array[0]), array[1:])
+        return None if array is None else cls(float(array[0]), np.asarray(array[1:], dtype=np.float64))
 
     @classmethod
-    def fit(cls, q: Floats, label_weights: Floats) -> Calibration:
-        """Maximises the weighted likelihood ``sum c log softmax(slope * log q + shift)`` of held-out sites."""
-        from scipy.optimize import minimize  # inference itself does without SciPy
+    def at(cls, scale: float, q: Floats, label_weights: Floats) -> tuple[float, Calibration]:
+        """The best shift for marginals at a scale, by the weighted likelihood ``sum c log p``; and its mean."""
+        likelihood, shift = _best_shift(q, label_weights)
+        return likelihood, cls(scale, shift)
 
-        log_q = np.log(np.maximum(q, _SMALLEST))
-        c, total = label_weights, label_weights.sum(axis=1, keepdims=True)
-        scale = max(1e-300, float(total.sum()))
+    @classmethod
+    def fit(cls, at: Callable[[float], tuple[float, Calibration]]) -> Calibration:
+        """The calibration of greatest likelihood.
 
-        def loss(parameters: Floats) -> tuple[float, Floats]:
-            shift = np.concatenate([[0.0], parameters[1:]])
-            log_p, p = log_softmax(parameters[0] * log_q + shift)
-            residual = c - total * p
-            gradient = np.concatenate([[(residual * log_q).sum()], residual.sum(axis=0)[1:]])
-            return -float((c * log_p).sum()) / scale, -gradient / scale
+        ``at`` gives likelihood and calibration at a scale, which is looked for in shorter and shorter steps.
+        """
+        tried: dict[float, tuple[float, Calibration]] = {}
 
-        start = np.concatenate([[1.0], np.zeros(q.shape[1] - 1)])
-        bounds = [(1e-3, None)] + [(None, None)] * (q.shape[1] - 1)
-        best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-        return cls(float(best[0]), np.concatenate([[0.0], best[1:]]))
+        def likelihood(scale: float) -> float:
+            if scale not in tried:
+                tried[scale] = at(scale)
+            return tried[scale][0]
+
+        best = 1.0
+        for step in _STEPS:
+            for factor in (step, 1.0 / step):
+                while 1.0 / _WIDEST < best < _WIDEST and likelihood(best * factor) > likelihood(best) + _GAIN:
+                    best *= factor
+        return tried[best][1]
+
+
+def _best_shift(q: Floats, label_weights: Floats) -> tuple[float, Floats]:
+    """The largest mean of ``log softmax(log q + shift)``, weighted, and the shift that has it."""
+    from scipy.optimize import minimize  # inference itself does without SciPy
+
+    log_q = np.log(np.maximum(q, _SMALLEST))
+    c, total = label_weights, label_weights.sum(axis=1, keepdims=True)
+    scale = max(1e-300, float(total.sum()))
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        log_p, p = log_softmax(log_q + np.concatenate([[0.0], parameters]))
+        return -float((c * log_p).sum()) / scale, -(c - total * p).sum(axis=0)[1:] / scale
+
+    found = minimize(loss, np.zeros(q.shape[1] - 1), jac=True, method="L-BFGS-B")
+    return -float(found.fun), np.concatenate([[0.0], found.x])
+
+
+def corrected_marginals(
+    structure: Structure,
+    f: Potentials,
+    calibration: Calibration | None,
+    label_prior: LabelPrior | None,
+    **options: Any,
+) -> Floats:
+    """Marginals of f, calibrated, and freed of what a weighted loss has added to them; None does neither."""
+    if calibration is None:
+        q = marginals(structure, f, **options).mean
+    else:
+        q = calibration.marginals(structure, f, **options)
+    return q if label_prior is None else label_prior.remove(q)

@@ -7,7 +7,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perturbmap.potentials import Labels
+from perturbmap.potentials import Floats, Labels, Layout, SiteLabels
+from perturbmap.task_losses import TaskLoss
 
 
 class Decoding(Enum):
@@ -54,3 +55,11 @@ def decode(marginals: ArrayLike, site_weights: ArrayLike | None = None) -> Label
                 f"site_weights must broadcast to the shape of marginals, {q.shape}, but has shape {theta.shape}."
             ) from None
     return np.asarray(q.argmax(axis=1), dtype=np.int32)
+
+
+def decode_for(task_loss: TaskLoss, q: Floats, layout: Layout, sizes: Floats) -> Labels:
+    """The labelling of least expected task loss under the marginals q, of a loss that sums over sites.
+
+    Weights that depend on the unknown labels, such as balanced areas, are taken in expectation.
+    """
+    return decode(q, task_loss.site_weights(SiteLabels(layout, decode(q), q, sizes)))

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.inference import Calibration, marginals
+from perturbmap.inference import Calibration, corrected_marginals
 from perturbmap.learning.fit import Solve, Stage
 from perturbmap.noise import Domain, Purpose
 from perturbmap.potentials import Floats, SiteLabels
@@ -73,18 +73,17 @@ def complete(
         f = problem.model.potentials(w, problem.data, problem.n_labels)
     if hard_labels or not problem.objective.takes_soft_labels:
         return one_hot(problem.structure.argmax(f, known.labels), problem.n_labels)
-    q = marginals(
+    return corrected_marginals(
         problem.structure,
         f,
+        calibration,
+        problem.objective.label_prior(known),
         method=problem.objective.marginal_method,
         given=known.labels,
         n_perturbations=n_perturbations,
         rng=problem.seed,
         domain=COMPLETION,
-    ).mean
-    if calibration is not None:
-        q = calibration(q)
-    return problem.objective.label_prior(known).remove(q)
+    )
 
 
 def learn_from_all(

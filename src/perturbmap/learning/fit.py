@@ -9,6 +9,7 @@ from typing import Any, final
 
 from numpy.typing import NDArray
 
+from perturbmap.learning.at_rest import AtRest
 from perturbmap.learning.checkpoint import Checkpoint, Contents
 from perturbmap.learning.early_stopping import EarlyStopping
 from perturbmap.potentials import Floats
@@ -119,8 +120,10 @@ class Fit:
             return state
         n = len(problem.data)
         n_iter = self._solver.n_iter(n)
+        at_rest = AtRest(problem, n_iter)
 
         def on_step(state: State) -> bool:
+            at_rest.look(state)
             if stage.phase is not None:
                 self.states[-1] = state  # for Ctrl-C, where a solver makes new states
             if stage.phase is not None and self._solver.is_due(state, n):
@@ -139,8 +142,13 @@ class Fit:
         )
         if stage.phase is not None:
             self.states[-1] = state
-            if not is_reported:
+            if is_reported:  # of the end there may be more to say than of the step
+                self.history[-1].update(self._solver.progress(problem, state))
+            else:
                 self._report(stage, problem, state, n_iter)
+            if not self._solver.ends_by_rule and state.iteration >= n_iter:
+                with one_blas_thread():
+                    at_rest.warn(state)
         return state
 
     def _report(self, stage: Stage, problem: Problem, state: State, n_iter: int) -> None:

@@ -6,10 +6,18 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from perturbmap.data import Dataset
-from perturbmap.inference import Calibration, Decoding, LabelPrior, MarginalMethod, decode, marginals
+from perturbmap.inference import (
+    Calibration,
+    Decoding,
+    LabelPrior,
+    MarginalMethod,
+    corrected_marginals,
+    decode,
+    decode_for,
+)
 from perturbmap.models import Model
 from perturbmap.models.base import check_streams
-from perturbmap.potentials import Floats, Labels, Potentials, SiteLabels
+from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.structures import Structure
 from perturbmap.task_losses import TaskLoss
 
@@ -24,6 +32,7 @@ class LearnedModel:
     marginal_method, n_perturbations, seed : how marginals are estimated
     calibration, label_prior : how they are corrected; None leaves them as they are
     decoding, task_loss : which labelling is predicted
+    decoding_calibration : how marginals are corrected for `Decoding.LOSS_AWARE`; None: as all are
     """
 
     model: Model
@@ -38,6 +47,7 @@ class LearnedModel:
     label_prior: LabelPrior | None
     decoding: Decoding
     task_loss: TaskLoss
+    decoding_calibration: Calibration | None = None
 
     def with_threads(self, n_threads: int) -> LearnedModel:
         """The same model with so many threads: with one, for a process that shares its cores with others."""
@@ -63,27 +73,26 @@ class LearnedModel:
         self, data: Dataset, given: Labels | None = None, *, method: MarginalMethod | None = None
     ) -> Floats:
         """P(y_d = k), ``(n_sites, n_labels)``, conditional on the given labels."""
-        q = marginals(
+        return corrected_marginals(
             self.structure,
             self.potentials(data),
+            self.calibration,
+            self.label_prior,
             method=self.marginal_method if method is None else method,
             given=given,
             n_perturbations=self.n_perturbations,
             rng=self.seed,
-        ).mean
-        if self.calibration is not None:
-            q = self.calibration(q)
-        return q if self.label_prior is None else self.label_prior.remove(q)
+        )
 
     def labels(self, data: Dataset, q: Floats | None = None) -> Labels:
-        """The predicted labelling, by `decoding`; ``q`` are the marginals, where they are known already."""
+        """The predicted labelling, by `decoding`; ``q`` are the marginals, where they are known and of use."""
         # The best labelling is that of the least expected zero-one loss.
         is_loss_of_sites = self.task_loss.sums_over_sites
         if self.decoding is Decoding.MAP or (self.decoding is Decoding.LOSS_AWARE and not is_loss_of_sites):
             return self.structure.argmax(self.potentials(data))
+        if self.decoding is Decoding.LOSS_AWARE and self.decoding_calibration is not None:
+            q = replace(self, calibration=self.decoding_calibration).marginals(data)
         q = self.marginals(data) if q is None else q
         if self.decoding is Decoding.MARGINAL:
             return decode(q)
-        # Weights that depend on the unknown labels, such as balanced areas, are taken in expectation.
-        expected = SiteLabels(data.layout, decode(q), q, data.sizes)
-        return decode(q, self.task_loss.site_weights(expected))
+        return decode_for(self.task_loss, q, data.layout, data.sizes)

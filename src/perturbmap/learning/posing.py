@@ -54,7 +54,7 @@ def pose(
         and y.classes == named
         and bool(known.is_complete.all()),
     )
-    setting.solver.check(problem)
+    setting.solver_for(len(data)).check(problem)
     _try_structure(problem)
     return Posed(problem, known, named)
 

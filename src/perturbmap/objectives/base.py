@@ -33,6 +33,11 @@ class Objective(Part):
     marginal_method: ClassVar[MarginalMethod] = PINNED
 
     @property
+    def is_smooth_on_average(self) -> bool:
+        """Whether a few draws of the noise even out the jumps in its gradient, so that `LBFGS` solves it."""
+        return False
+
+    @property
     @abstractmethod
     def task_loss(self) -> TaskLoss:
         """The loss whose row of Table 1 this is."""

@@ -47,6 +47,11 @@ class MarginalLogLikelihood(SiteObjective):
         self.integrate_noise = integrate_noise
         self.conditional = conditional
 
+    @property
+    def is_smooth_on_average(self) -> bool:
+        """Whether the noise is integrated: the paper's estimator is made of jumps alone."""
+        return self.integrate_noise
+
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:

@@ -12,7 +12,7 @@ class Moments(NamedTuple):
 
     Where ``f`` shares a table between edges, examples or perturbed copies, the moments are summed over them:
     ``moments`` is the gradient of a weighted sum of scores with respect to the arrays of ``f``. ``pairwise`` is None
-    where ``f`` has no tables. Moments can be subtracted and scaled.
+    where ``f`` has no tables. Moments can be added (``plus``), subtracted and scaled.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> f.indicators([1, 0]).unary
@@ -30,6 +30,12 @@ class Moments(NamedTuple):
         if self.pairwise is None or other.pairwise is None:
             return Moments(self.unary - other.unary, None)
         return Moments(self.unary - other.unary, self.pairwise - other.pairwise)
+
+    def plus(self, other: Moments) -> Moments:
+        """The sum of both; ``+`` would join them, since moments are tuples."""
+        if self.pairwise is None or other.pairwise is None:
+            return Moments(self.unary + other.unary, None)
+        return Moments(self.unary + other.unary, self.pairwise + other.pairwise)
 
     def scaled(self, factor: float) -> Moments:
         """The same moments with all numbers multiplied by ``factor``."""

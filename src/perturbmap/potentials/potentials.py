@@ -212,6 +212,11 @@ class Potentials:
             raise ValueError(f"unary must have shape (..., {self.n_sites}, {self.n_labels}), not {unary.shape}.")
         return Potentials.trusted(self.layout, np.ascontiguousarray(unary, dtype=np.float64), self.pairwise)
 
+    def scaled(self, factor: float) -> Potentials:
+        """The same with all scores multiplied by a positive number: the same best labelling, other probabilities."""
+        pairwise = None if self.pairwise is None else factor * self.pairwise
+        return Potentials.trusted(self.layout, factor * self.unary, pairwise)
+
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """Parts of an array over sites, ``(n_sites, ...)``, one part for each example."""
         return self.layout.split(values)

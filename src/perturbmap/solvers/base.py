@@ -64,6 +64,8 @@ class Solver(Part, Generic[S]):
 
     #: Whether a pass over new examples can follow one over others: what ``partial_fit`` asks for.
     is_incremental: ClassVar[bool] = False
+    #: Whether it ends when it is done, and says so where it is not; else after so many steps, and a fit looks.
+    ends_by_rule: ClassVar[bool] = False
     #: Whether a step takes so long that a checkpoint is written after each.
     saves_every_step: ClassVar[bool] = False
 

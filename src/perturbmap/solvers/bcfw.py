@@ -68,6 +68,8 @@ class BCFW(Solver[BCFWState]):
     True
     """
 
+    ends_by_rule = True
+
     def __init__(
         self,
         tolerance: float = 1e-2,

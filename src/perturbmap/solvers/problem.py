@@ -13,10 +13,12 @@ from perturbmap.data import Dataset
 from perturbmap.models.base import Model, project
 from perturbmap.noise import Domain, Purpose, gumbel_noise
 from perturbmap.objectives import Objective, Targets
-from perturbmap.potentials import Floats
+from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.structures.base import Structure
 
 TRAINING = Domain(Purpose.TRAINING)
+#: The first of the draws of the noise that are never learned from.
+FRESH = 1 << 24
 
 
 @final
@@ -73,19 +75,29 @@ class Problem:
         """The penalty of the weights, ``l2/2 ||w||^2``."""
         return 0.5 * self.l2 * float(w @ w)
 
-    def objective_at(self, w: Floats, draw: int = 0) -> float:
-        """What is maximised: the mean over all examples, under one draw of each one's noise, less the penalty."""
-        return self.value_and_grad(w, draw=draw)[0] - self.penalty(w)
+    def objective_at(self, w: Floats, draw: int = 0, n_draws: int = 1) -> float:
+        """What is maximised: the mean over all examples, under draws of each one's noise, less the penalty."""
+        return self.value_and_grad(w, draw=draw, n_draws=n_draws)[0] - self.penalty(w)
 
     def value_and_grad(
-        self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0
+        self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0, n_draws: int = 1
     ) -> tuple[float, Floats]:
-        """The mean over some examples, or all, under one draw of each one's noise; without the penalty."""
+        """The mean over some examples, or all, and over draws of each one's noise; without the penalty.
+
+        Draws come one after another, between one product with the features and one with their transpose.
+        """
         batch, targets = (self.data, self.targets) if indices is None else self.batch(indices)
         f, pullback = self.model.apply(w, batch, self.n_labels)
-        noise = None
-        if self.objective.is_perturbed:
-            n_threads = self.structure.n_threads
-            noise = gumbel_noise(f, self.seed, first_draw=draw, n_threads=n_threads, domain=self.domain)[0]
-        values, moments = self.objective.value_and_grad(f, targets, self.structure, noise)
-        return float(targets.weights @ values) / len(batch), pullback(moments) / len(batch)
+        if not self.objective.is_perturbed:
+            values, moments = self.objective.value_and_grad(f, targets, self.structure, None)
+            return float(targets.weights @ values) / len(batch), pullback(moments) / len(batch)
+        values, moments = self._at_draw(f, targets, draw)
+        for other in range(draw + 1, draw + n_draws):
+            more_values, more_moments = self._at_draw(f, targets, other)
+            values, moments = values + more_values, moments.plus(more_moments)
+        n = len(batch) * n_draws
+        return float(targets.weights @ values) / n, pullback(moments) / n
+
+    def _at_draw(self, f: Potentials, targets: Targets, draw: int) -> tuple[Floats, Moments]:
+        noise = gumbel_noise(f, self.seed, first_draw=draw, n_threads=self.structure.n_threads, domain=self.domain)[0]
+        return self.objective.value_and_grad(f, targets, self.structure, noise)

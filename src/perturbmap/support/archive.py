@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perturbmap.support.files import write_atomically
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 def write(

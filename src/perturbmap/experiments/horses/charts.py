@@ -48,7 +48,7 @@ def draw_masks(axes: Axes, findings: Findings, n_masks: dict[str, int]) -> None:
 
 
 def draw_curves(axes: Axes, cells: list[Cell], against: str) -> None:
-    """Test loss along a fit, against steps or seconds."""
+    """Test loss along a fit, against passes or seconds."""
     lasts = []
     for cell in cells:
         curve = cell.runs[0]["curve"]
@@ -58,7 +58,7 @@ def draw_curves(axes: Axes, cells: list[Cell], against: str) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_minor_formatter("")
     axes.set_ylim(top=min(axes.get_ylim()[1], 2.5 * max(lasts)))
-    axes.set_xlabel({"seconds": "seconds of training", "steps": "steps"}[against])
+    axes.set_xlabel({"seconds": "seconds of training", "passes": "passes over the images"}[against])
     axes.set_ylabel("balanced test loss, %")
     _legend(axes)
 

@@ -5,10 +5,11 @@ Columns.    "small" has the masks of all images, "14" those of a tenth, drawn fi
 Loss.       The area missed of the horse and of the background, balanced, over superpixels; also over pixels, and
             the plain share of mistakes.
 Decodings.  Every model is read in two ways: by its best labelling, and by the labelling of least expected loss under
-            its pinned marginals (docs/decisions.md, 25).
+            its pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of the
+            scores and a shift, from held-out images of the same draw.
 Choices.    l2, and then kappa, the weight of what is not labelled, by cross-validation inside the labelled images, by
-            least held-out loss: once for each method, decoding and column, over all draws together. For 5 masks as
-            for 14; for 30 and 70, l2 between those of 14 and of all.
+            least held-out loss: once for each method, decoding and column, over all draws together (kappa: over two).
+            For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all.
 Labels.     The structured SVM and perturb&MAP complete the labels that are missing by the best labelling, the
             marginal likelihoods by marginals, as in the paper.
 """
@@ -24,16 +25,27 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from threadpoolctl import threadpool_limits
 
 from perturbmap.experiments.horses.data import Horses, judge
-from perturbmap.experiments.horses.learning import Watch, learn, make_problem, masked_images, read
+from perturbmap.experiments.horses.learning import (
+    Watch,
+    calibrations_of,
+    hold_out,
+    known_of,
+    learn,
+    make_problem,
+    masked_images,
+    read,
+)
 from perturbmap.experiments.horses.pin_timing import time_pins
 from perturbmap.experiments.horses.plan import (
     COLUMNS,
     KAPPAS,
+    LOSS,
     MAIN_LOSS,
     METHODS,
     SEARCHED,
@@ -42,9 +54,12 @@ from perturbmap.experiments.horses.plan import (
     Task,
 )
 from perturbmap.experiments.results import Results
+from perturbmap.inference import LabelPrior
 from perturbmap.inference.decoding import Decoding
+from perturbmap.learning.calibrating import fit_calibrations
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, PlainStep
+from perturbmap.structures import BinaryGraph
 from perturbmap.support.progress import Progress
 
 # A task, in a process of its own.
@@ -62,14 +77,17 @@ def _test(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, di
     entries = {}
     masked, images = masked_images(horses, COLUMNS[task.column].n_masks, task.draw, seed), horses.parts["test"]
     watch = Watch(horses) if task.column == "small" else None
+    calibrations = dict(zip(task.choices, task.calibrations, strict=True))
     for l2, kappa, w, prior in learn(horses, task, masked, effort, seed, watch):
         entry: dict[str, Any] = {"losses": {}, "images": {}}
-        for name, predicted in read(horses, task.method, w, prior, images, effort, seed)[0].items():
+        found = calibrations_of(calibrations[l2, kappa])
+        for name, predicted in read(horses, task.method, w, prior, found, images, effort, seed)[0].items():
             losses = judge(predicted, horses, images)
             entry["losses"][name] = {kind: float(values.mean()) for kind, values in losses.items()}
             entry["images"][name] = losses[MAIN_LOSS].round(5).tolist()
         if task.draw == 0:
             entry["weights"], entry["prior"] = w.tolist(), prior.to_array().tolist()
+            entry["calibrations"] = calibrations[l2, kappa]
         if watch is not None:
             entry["curve"] = watch.take()
         entries[task.key(l2, kappa)] = entry
@@ -77,18 +95,28 @@ def _test(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, di
 
 
 def _hold_out(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, dict[str, Any]]:
-    """Entries for models that are judged by masks held out, one part after the other: each decoding's mean loss."""
+    """Entries for models that are judged by masks held out, one part after the other: calibration and mean losses."""
     masked = masked_images(horses, COLUMNS[task.column].n_masks, task.draw, seed)
-    losses: dict[str, dict[str, list[Floats]]] = {}
+    models: dict[tuple[float, float], list[tuple[NDArray[np.intp], Floats, LabelPrior]]] = {}
     for rest, held in KFold(effort.n_folds, shuffle=True, random_state=seed).split(masked):
         for l2, kappa, w, prior in learn(horses, task, masked[rest], effort, seed):
-            for name, predicted in read(horses, task.method, w, prior, masked[held], effort, seed)[0].items():
-                parts = losses.setdefault(task.key(l2, kappa), {}).setdefault(name, [])
-                parts.append(judge(predicted, horses, masked[held])[MAIN_LOSS])
-    return {
-        key: {"losses": {name: float(np.concatenate(parts).mean()) for name, parts in by_name.items()}}
-        for key, by_name in losses.items()
-    }
+            models.setdefault((l2, kappa), []).append((masked[held], w, prior))
+    method = METHODS[task.method].objective.marginal_method
+    entries = {}
+    for choice, folds in models.items():
+        held_out = [hold_out(horses, task.method, w, images) for images, w, _ in folds]
+        prior = METHODS[task.method].objective.label_prior(known_of(horses, masked))
+        found = fit_calibrations(BinaryGraph(1), held_out, prior, LOSS, method, effort.n_perturbations, seed)
+        losses: dict[str, list[Floats]] = {}
+        for images, w, prior in folds:
+            predictions = read(horses, task.method, w, prior, found, images, effort, seed)[0]
+            for name, predicted in predictions.items():
+                losses.setdefault(name, []).append(judge(predicted, horses, images)[MAIN_LOSS])
+        entries[task.key(*choice)] = {
+            "losses": {name: float(np.concatenate(parts).mean()) for name, parts in losses.items()},
+            "calibrations": [part.to_array().tolist() for part in found if part is not None],
+        }
+    return entries
 
 
 # All tasks.
@@ -114,26 +142,40 @@ class Experiment:
         choices = Choices(results, self.effort)
         alone = [c for c in columns if not COLUMNS[c].weak]
         weak = [c for c in columns if COLUMNS[c].weak]
-        searched = [(c, m) for c in alone if c in SEARCHED for m in methods] if self.effort.n_folds else []
-        searched_weak = [(c, m) for c in weak for m in methods] if self.effort.n_folds else []
+        searched = [c for c in alone if c in SEARCHED] if self.effort.is_searched else []
+        all_of_alone, all_of_weak = (
+            [(c, m, d) for c in some for m in methods for d in self._draws(c)] for some in (alone, weak)
+        )
+
+        def search() -> list[Task]:
+            each = [(c, m, d) for c, m, d in all_of_alone if c in searched]
+            return [Task(c, m, d, ((l2, 0.0),), True) for c, m, d in each for l2 in METHODS[m].l2s]
+
+        def search_weak() -> list[Task]:
+            each = [(c, m, d) for c, m, d in all_of_weak if d < self.effort.n_searched and self.effort.is_searched]
+            return [
+                Task(c, m, d, tuple((l2, kappa) for l2 in choices.l2s(c, m) for kappa in choices.kappas), True)
+                for c, m, d in each
+            ]
+
+        def calibrate(which: list[tuple[str, str, int]]) -> list[Task]:
+            return [Task(c, m, d, choices.of(c, m), True) for c, m, d in which]
+
+        def test(which: list[tuple[str, str, int]]) -> list[Task]:
+            return [choices.test(c, m, d) for c, m, d in which]
+
         stages: list[Callable[[], list[Task]]] = [
-            lambda: [
-                Task(c, m, draw, ((l2, 0.0),), True)
-                for c, m in searched
-                for draw in self._draws(c)
-                for l2 in METHODS[m].l2s
-            ],
-            lambda: [Task(c, m, draw, choices.of(c, m)) for c in alone for m in methods for draw in self._draws(c)],
-            lambda: [
-                Task(c, m, draw, tuple((l2, kappa) for l2 in choices.l2s(c, m) for kappa in KAPPAS), True)
-                for c, m in searched_weak
-                for draw in self._draws(c)
-            ],
-            lambda: [Task(c, m, draw, choices.of(c, m)) for c in weak for m in methods for draw in self._draws(c)],
+            search,
+            lambda: calibrate(all_of_alone),
+            lambda: test(all_of_alone),
+            search_weak,
+            lambda: calibrate(all_of_weak),
+            lambda: test(all_of_weak),
         ]
-        n_first = sum(len(METHODS[m].l2s) * len(self._draws(c)) for c, m in searched)
-        n_tests = sum(len(methods) * len(self._draws(c)) for c in columns)
-        progress.start(n_first + n_tests + sum(len(self._draws(c)) for c, _ in searched_weak), 0)
+        n_searches = (
+            len(search()) + sum(d < self.effort.n_searched for _, _, d in all_of_weak) * self.effort.is_searched
+        )
+        progress.start(n_searches + 2 * (len(all_of_alone) + len(all_of_weak)), 0)
         with Parallel(self.n_jobs, return_as="generator_unordered") as pool:
             for stage in stages:
                 self._do(results, stage(), pool, progress)
@@ -146,7 +188,7 @@ class Experiment:
         l2 = Choices(results, self.effort).l2("small", "weighted", Decoding.MAP.name)
         task = Task("small", "weighted", 0, ((l2, 0.0),))
         problem, _ = make_problem(self.horses, task, self.horses.parts["small"], l2, self.seed)
-        solver = DoubleSGD(self.effort.n_timed / len(problem.data), 1, PlainStep(METHODS["weighted"].first_step))
+        solver = DoubleSGD(self.effort.n_timed / len(problem.data), 1, PlainStep(0.1))  # the paper's
         n_samples = min(2000, self.effort.n_timed // 10)
         results["timing"] = time_pins(problem, solver, self.effort.n_timed, n_samples, progress)
 
@@ -158,7 +200,9 @@ class Experiment:
         for task in tasks:
             left = tuple(choice for choice in task.choices if task.key(*choice) not in results)
             if left:
-                missing.append(replace(task, choices=left))
+                which = [task.choices.index(choice) for choice in left]
+                calibrations = tuple(task.calibrations[i] for i in which) if task.calibrations else ()
+                missing.append(replace(task, choices=left, calibrations=calibrations))
             else:
                 progress.finish(None)
         if not missing:

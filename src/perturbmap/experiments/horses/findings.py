@@ -177,6 +177,8 @@ class Findings:
 
     def chosen(self, column: str, method: str) -> Cell | None:
         """The cell at the decoding of least held-out loss; where nobody searched, as with 14 masks or with all."""
+        if not self.effort.is_searched:
+            return None
         about, like = COLUMNS[column], column
         if column not in SEARCHED and not about.weak:
             like = SEARCHED[0] if about.n_masks is not None and about.n_masks < 45 else SEARCHED[1]

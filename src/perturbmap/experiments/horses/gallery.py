@@ -12,7 +12,7 @@ from skimage.segmentation import find_boundaries
 from perturbmap.experiments.horses.data import Horses
 from perturbmap.experiments.horses.experiment import Experiment
 from perturbmap.experiments.horses.findings import Cell, Findings
-from perturbmap.experiments.horses.learning import read
+from perturbmap.experiments.horses.learning import calibrations_of, read
 from perturbmap.experiments.horses.plan import DECODINGS
 from perturbmap.experiments.report import image
 from perturbmap.images import read_image
@@ -83,9 +83,8 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
     for cell in shown:
         w, prior = (np.array(cell.runs[0][name]) for name in ("weights", "prior"))
         # All of them, although few are shown: the noise is then that of the losses.
-        readings.append(
-            read(experiment.horses, cell.method, w, LabelPrior(*prior), test, experiment.effort, experiment.seed)
-        )
+        how = calibrations_of(cell.runs[0]["calibrations"]), test, experiment.effort, experiment.seed
+        readings.append(read(experiment.horses, cell.method, w, LabelPrior(*prior), *how))
     data, truth = experiment.horses.data.take(test), experiment.horses.labels[experiment.horses.sites(test)]
     offsets, judged = data.layout.site_offsets, np.where(truth >= 0, data.sizes, 0.0)
     shares = {c.method: float(np.average(q, weights=judged)) for c, (_, q) in zip(shown, readings, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.experiments.horses.data import Horses, judge
-from perturbmap.experiments.horses.plan import COLUMNS, LOSS, MAIN_LOSS, METHODS, Effort, Method, Task
-from perturbmap.inference import PINNED, Decoding, LabelPrior
+from perturbmap.experiments.horses.plan import COLUMNS, LOSS, MAIN_LOSS, METHODS, Effort, Task
+from perturbmap.inference import Calibration, Decoding, LabelPrior
 from perturbmap.learning.algorithm_3 import complete, learn_from_all, learn_from_labelled
+from perturbmap.learning.calibrating import Calibrations, HeldOut
 from perturbmap.learning.fit import Stage
 from perturbmap.learning.learned_model import LearnedModel
+from perturbmap.learning.setting import default_solver
 from perturbmap.models import GraphModel
 from perturbmap.potentials import Floats, Labels, SiteLabels
 from perturbmap.potentials.site_labels import UNKNOWN
-from perturbmap.solvers import BCFW, DoubleSGD, PlainStep, PolynomialAveraging, Problem, Solver, State
+from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Problem, Solver, State
 from perturbmap.structures import BinaryGraph
 
 Images = NDArray[np.intp]
@@ -40,18 +42,17 @@ def learn(
 
     ``watch`` looks on while masks alone are learned from.
     """
-    column, method = COLUMNS[task.column], METHODS[task.method]
-    n_steps = max(effort.n_steps, effort.n_passes * len(masked))
+    column = COLUMNS[task.column]
     for l2 in dict.fromkeys(l2 for l2, _ in task.choices):
         problem, known = make_problem(horses, task, masked, l2, seed)
         prior = problem.objective.label_prior(known)
-        first = learn_from_labelled(problem, known, partial(_solve, method, n_steps, watch))
+        first = learn_from_labelled(problem, known, partial(_solve, effort, effort.n_steps, watch))
         if not column.weak:
             yield l2, 0.0, first, prior
             continue
         q = complete(problem, known, first, n_perturbations=effort.n_perturbations)
         for kappa in (kappa for other, kappa in task.choices if other == l2):
-            w = learn_from_all(problem, known, partial(_solve, method, n_steps, None), first, q, kappa)
+            w = learn_from_all(problem, known, partial(_solve, effort, effort.n_weak_steps, None), first, q, kappa)
             yield l2, kappa, w, prior
 
 
@@ -69,19 +70,25 @@ def make_problem(horses: Horses, task: Task, masked: Images, l2: float, seed: in
 
 
 def _solve(
-    method: Method, n_steps: int, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None
+    effort: Effort, n_steps: int, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None
 ) -> Floats:
-    """The weights after so many steps of one image each."""
-    n_passes = n_steps / len(problem.data)
-    solver: Solver[Any] = DoubleSGD(n_passes, batch_size=1, step=PlainStep(method.first_step))
-    if method.objective.is_hinge:
-        solver = BCFW(0.01, n_passes, averaging=PolynomialAveraging(1))
-    found: Floats = solver.run(problem, solver.start(problem, start), watch).average
+    """The weights by the solver that suits the problem."""
+    solver = _solver(effort, n_steps, problem)
+    look = None if watch is None else partial(watch, solver.examples_per_step(len(problem.data)) / len(problem.data))
+    found: Floats = solver.run(problem, solver.start(problem, start), look).average
     return found
 
 
+def _solver(effort: Effort, n_steps: int, problem: Problem) -> Solver[Any]:
+    """The solver that a user gets who gives none, but for the number of its steps."""
+    default = default_solver(problem.objective, len(problem.data))
+    if isinstance(default, BCFW):
+        return BCFW(0.01, effort.n_passes, averaging=PolynomialAveraging(1))
+    return LBFGS(effort.tolerance) if isinstance(default, LBFGS) else DoubleSGD(1, min_steps=n_steps)
+
+
 class Watch:
-    """The test loss of the best labelling along a fit, against steps and seconds; looking takes no time."""
+    """The test loss of the best labelling along a fit, against passes and seconds; looking takes no time."""
 
     def __init__(self, horses: Horses) -> None:
         self._horses, self._data = horses, horses.data.take(horses.parts["test"])
@@ -89,7 +96,7 @@ class Watch:
 
     def _begin(self) -> None:
         self._points: list[dict[str, float]] = []
-        self._next, self._start = 30.0, time.perf_counter()
+        self._next, self._start = 0.2, time.perf_counter()
 
     def take(self) -> list[dict[str, float]]:
         """The points of the fit that is over; the next one begins."""
@@ -97,37 +104,65 @@ class Watch:
         self._begin()
         return points
 
-    def __call__(self, state: State) -> bool:
+    def __call__(self, passes_per_step: float, state: State) -> bool:
         """See `Solver.run`; never stops it."""
-        if state.iteration >= self._next:
+        passes = passes_per_step * state.iteration
+        if passes >= self._next:
             began = time.perf_counter()
             labels = BinaryGraph(1).argmax(GraphModel().potentials(state.average, self._data, 2))
             loss = float(judge(labels, self._horses, self._horses.parts["test"])[MAIN_LOSS].mean())
-            self._points.append({"steps": state.iteration, "seconds": began - self._start, "loss": loss})
+            self._points.append({"passes": passes, "seconds": began - self._start, "loss": loss})
             self._next *= 1.5
             self._start += time.perf_counter() - began
         return False
 
 
 def read(
-    horses: Horses, method: str, w: Floats, prior: LabelPrior, images: Images, effort: Effort, seed: int
+    horses: Horses,
+    method: str,
+    w: Floats,
+    prior: LabelPrior,
+    calibrations: Calibrations,
+    images: Images,
+    effort: Effort,
+    seed: int,
 ) -> tuple[dict[str, Labels], Floats]:
     """The labels of these images in both ways, and the probabilities of the foreground."""
     data = horses.data.take(images)
     learned = LearnedModel(
         GraphModel(),
         BinaryGraph(1),
-        METHODS[method].scale * w,
+        w,
         data.n_features,
         2,
-        PINNED,
+        METHODS[method].objective.marginal_method,
         effort.n_perturbations,
         seed,
-        None,
+        calibrations.marginals,
         prior,
         Decoding.LOSS_AWARE,
         LOSS,
+        calibrations.decoding,
     )
     q = learned.marginals(data)
     best = learned.structure.argmax(learned.potentials(data))
-    return {Decoding.MAP.name: best, Decoding.LOSS_AWARE.name: learned.labels(data, q)}, q[:, 1]
+    return {Decoding.MAP.name: best, Decoding.LOSS_AWARE.name: learned.labels(data)}, q[:, 1]
+
+
+def hold_out(horses: Horses, method: str, w: Floats, images: Images) -> HeldOut:
+    """What a calibration is fitted to: images with masks that were not learned from."""
+    known = known_of(horses, images)
+    c = METHODS[method].objective.targets(known).label_weights
+    return HeldOut(GraphModel().potentials(w, horses.data.take(images), 2), c, known)
+
+
+def known_of(horses: Horses, images: Images) -> SiteLabels:
+    """The labels of images with masks."""
+    data = horses.data.take(images)
+    return SiteLabels.of(horses.taught[horses.sites(images)], 2, data.layout, data.sizes)
+
+
+def calibrations_of(arrays: Sequence[Sequence[float]]) -> Calibrations:
+    """The calibrations that are kept like this among the results."""
+    marginals, decoding = (Calibration(array[0], np.array(array[1:])) for array in arrays)
+    return Calibrations(marginals, decoding)

@@ -21,26 +21,20 @@ DECODINGS = (Decoding.MAP, Decoding.LOSS_AWARE)
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the tables: what is learned, from which l2 to choose, and by which first step.
-
-    scale : of the scores, before marginals are taken. Those of a likelihood have the scale of the noise; those of a
-        hinge have that of its loss, which is 1 per image however many superpixels it has (docs/decisions.md, 27).
-    """
+    """A row of the tables: what is learned, from which l2 to choose, and which is taken without a search."""
 
     name: str
     objective: Objective
     l2s: tuple[float, ...]
     quick_l2: float
-    first_step: float = 0.1
-    scale: float = 1.0
 
 
 _PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 METHODS: dict[str, Method] = {
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0, scale=300.0),
-    "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1, 0.01),
-    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1, 0.01),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0),
+    "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1),
+    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1),
     "weighted": Method(
         "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
     ),
@@ -105,32 +99,45 @@ N_SMALL = 147
 class Effort:
     """How much is done.
 
-    n_steps, n_passes : of a fit, at least; passes over the images with masks. Weak labels are learned from with as
-        many again.
+    n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
+    n_weak_steps : the same for all images, beginning there
+    tolerance : of `LBFGS`
+    n_passes : of the structured SVM at most, which stops at a gap of 1 %
+    n_draws, n_searched : draws of the masks, and those in which kappa is searched for
+    n_folds : of cross-validation, by which every model is calibrated
+    is_searched : whether l2 and kappa are chosen by it
     n_timed : steps of the run whose pins are timed
     """
 
-    n_steps: int = 8_000
+    n_steps: int = 2_000
+    n_weak_steps: int = 1_000
     n_passes: int = 100
     n_draws: int = 5
+    n_searched: int = 2
     n_folds: int = 3
     n_perturbations: int = 50
     n_timed: int = 100_000
+    tolerance: float = 0.005
+    is_searched: bool = True
 
 
 QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
-QUICK = Effort(3_000, 20, 1, 0, 20, 3_000)
+QUICK = Effort(500, 250, 20, 1, 1, 2, 20, 3_000, tolerance=0.05, is_searched=False)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa)."""
+    """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa).
+
+    calibrations : of each, for probabilities and for decoding, where they are known; a held-out task finds them
+    """
 
     column: str
     method: str
     draw: int
     choices: tuple[tuple[float, float], ...]
     is_held_out: bool = False
+    calibrations: tuple[list[list[float]], ...] = ()
 
     def key(self, l2: float, kappa: float) -> str:
         """The name of one among the results."""
@@ -165,18 +172,23 @@ class Choices:
         base = COLUMNS[column].base or column
         return tuple(dict.fromkeys(self.l2(base, method, decoding.name) for decoding in DECODINGS))
 
+    @property
+    def kappas(self) -> tuple[float, ...]:
+        """Those among which one is chosen."""
+        return KAPPAS if self._effort.is_searched else KAPPAS[1:2]
+
     def best(self, column: str, method: str, decoding: str) -> tuple[float, float]:
         """The best (l2, kappa); kappa is 0 where nothing is weak."""
         if not COLUMNS[column].weak:
             return self.l2(column, method, decoding), 0.0
         l2 = self.l2(COLUMNS[column].base, method, decoding)
-        if not self._effort.n_folds:
-            return l2, KAPPAS[1]
-        return l2, min(KAPPAS, key=lambda kappa: self.held_out(column, method, decoding, l2, kappa))
+        if not self._effort.is_searched:
+            return l2, self.kappas[0]
+        return l2, min(self.kappas, key=lambda kappa: self.held_out(column, method, decoding, l2, kappa))
 
     def l2(self, column: str, method: str, decoding: str) -> float:
         """The l2 of least held-out loss; by the number of masks between 14 and all where it was not searched for."""
-        if not self._effort.n_folds:
+        if not self._effort.is_searched:
             return METHODS[method].quick_l2
         if column in SEARCHED:
             return min(METHODS[method].l2s, key=lambda l2: self.held_out(column, method, decoding, l2, 0.0))
@@ -185,7 +197,15 @@ class Choices:
         return float(f"{np.exp(few + where * (many - few)):.2g}")
 
     def held_out(self, column: str, method: str, decoding: str, l2: float, kappa: float) -> float:
-        """The held-out loss of a choice, its mean over draws."""
-        draws = range(1 if COLUMNS[column].n_masks is None else self._effort.n_draws)
-        tasks = [Task(column, method, draw, (), True) for draw in draws]
+        """The held-out loss of a choice, its mean over the draws in which it was searched for."""
+        about = COLUMNS[column]
+        n_draws = min(self._effort.n_draws, self._effort.n_searched) if about.weak else self._effort.n_draws
+        tasks = [Task(column, method, draw, (), True) for draw in range(1 if about.n_masks is None else n_draws)]
         return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))
+
+    def test(self, column: str, method: str, draw: int) -> Task:
+        """The task of what is chosen, with the calibrations of its draw."""
+        chosen = self.of(column, method)
+        held_out = Task(column, method, draw, (), True)
+        found = tuple(self._results[held_out.key(*choice)]["calibrations"] for choice in chosen)
+        return Task(column, method, draw, chosen, calibrations=found)

@@ -45,7 +45,7 @@ def text_table(results: Results, experiment: Experiment) -> str:
                 lines.append(f"{label:<30}{_DECODING[decoding]:<12}{cells}")
         lines.append("")
     draws = _draws(findings, TABLES["Table 4"])
-    notes = ["* the decoding chosen by cross-validation"] if experiment.effort.n_folds else []
+    notes = ["* the decoding chosen by cross-validation"] if experiment.effort.is_searched else []
     notes += [f"10 % of small: mean ± standard deviation over {draws} draws"] if draws not in ("", "1") else []
     notes += ["the paper reads by MAP"]
     return "\n".join([*lines, f"({'; '.join(notes)})"])
@@ -75,6 +75,7 @@ def write(results: Results, experiment: Experiment, path: Path) -> Path:
         if (cell := findings.cells.get(("small", m, "MAP"))) and cell.runs[0].get("curve")
     ]
     searched = [c for c in reversed(SEARCHED) if any(findings.is_searched(c, m) for m in findings.methods)]
+    searched = searched if experiment.effort.is_searched else []
     return write_page(
         path,
         "horses.html",
@@ -101,7 +102,7 @@ def write(results: Results, experiment: Experiment, path: Path) -> Path:
             "masks_chart": chart(partial(draw_masks, findings=findings, n_masks=n_masks), (6.4, 4.4)),
             "curves": {
                 against: chart(partial(draw_curves, cells=curves, against=against), _SIZE)
-                for against in ("steps", "seconds")
+                for against in ("passes", "seconds")
                 if curves
             },
             "gallery": hang(findings, experiment),
@@ -111,7 +112,7 @@ def write(results: Results, experiment: Experiment, path: Path) -> Path:
             "edges": {m: (METHODS[m].l2s[0], METHODS[m].l2s[-1]) for m in findings.methods},
             "held_out": {key: findings.held_out(*key) for key in findings.cells},
             "tried": KAPPAS,
-            "kappas": _kappas(findings),
+            "kappas": _kappas(findings) if experiment.effort.is_searched else {},
             "solvers": {METHODS[m].name: _solver(m) for m in findings.methods},
             "settings": results.settings,
             "machine": results.machine,
@@ -287,4 +288,5 @@ def _solver(method: str) -> str:
     about = METHODS[method]
     if about.objective.is_hinge:
         return f"{about.objective!r}, block-coordinate Frank-Wolfe, averaged"
-    return f"{about.objective!r}, double SGD of batch 1, first step {about.first_step:g}, averaged"
+    few = ", L-BFGS for fewer than 32 images" if about.objective.is_smooth_on_average else ""
+    return f"{about.objective!r}, double SGD of batch 16 with adaptive steps{few}"

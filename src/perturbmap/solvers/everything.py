@@ -1,0 +1,92 @@
+"""The whole problem at once: all examples in chunks, shared out to threads, or shard by shard to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.potentials import Floats
+from perturbmap.solvers.problem import Problem
+from perturbmap.solvers.shards import ShardProblem, by_shard, examples_of_shards, run_tasks
+from perturbmap.support.blas import one_blas_thread
+from perturbmap.support.threads import threads
+
+# Examples in a chunk, and about how many sites: its arrays stay in a thread's cache, and each has enough to do.
+_MOST_EXAMPLES, _SITES = 512, 4096
+
+
+class _Part(NamedTuple):
+    """The mean over the examples of a chunk, and their number."""
+
+    value: float
+    gradient: Floats
+    n: int
+
+
+@final
+class Everything:
+    """The whole problem, its examples in chunks that are shared out.
+
+    Everything of a chunk - products with the features, sums over labellings - runs on one thread, in arrays that stay
+    in its cache. Chunks do not reach from shard to shard, and are added up in order: neither the number of threads
+    nor that of jobs changes anything.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        n, structure = len(problem.data), problem.structure
+        self._size = int(np.clip(_SITES * n // max(1, problem.data.n_sites), 1, _MOST_EXAMPLES))
+        self._n_jobs = None if problem.data.store is None else problem.n_jobs
+        self._shards = by_shard(problem) if self._n_jobs not in (None, 1) else []
+        n_workers = threads(structure.n_threads) if structure.is_thread_safe else 1
+        if structure.is_thread_safe:
+            problem = replace(problem, structure=structure.with_threads(1))
+        self._chunks = [] if self._shards else [problem.part(chunk) for chunk in _chunks(problem, self._size)]
+        self._pool = ThreadPoolExecutor(max(1, min(n_workers, len(self._chunks))))
+
+    def __enter__(self) -> Everything:
+        """Starts the threads, which then wait for work."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def value_and_grad(self, w: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
+        """What `Problem.value_and_grad` gives for all examples."""
+        parts: Iterable[_Part]
+        if self._shards:
+            shared_out = run_tasks(_evaluate_shard, self._shards, self._n_jobs, self._size, w, draw, n_draws)
+            parts = [part for shard in shared_out for part in shard]
+        else:
+            parts = self._pool.map(lambda chunk: _evaluate(chunk, w, draw, n_draws), self._chunks)
+        value, gradient, n = 0.0, np.zeros(len(w)), 0
+        for part in parts:
+            value += part.value * part.n
+            gradient += part.gradient * part.n
+            n += part.n
+        return value / n, gradient / n
+
+
+def _chunks(problem: Problem, size: int) -> list[NDArray[np.intp]]:
+    """The examples of each chunk; of a store, from one shard."""
+    if problem.data.shards is None:
+        runs = [np.arange(len(problem.data))]
+    else:
+        runs = [indices for _, indices in examples_of_shards(problem)]
+    return [run[a : a + size] for run in runs for a in range(0, len(run), size)]
+
+
+def _evaluate(chunk: Problem, w: Floats, draw: int, n_draws: int) -> _Part:
+    return _Part(*chunk.value_and_grad(w, draw=draw, n_draws=n_draws), len(chunk.data))
+
+
+def _evaluate_shard(shard: ShardProblem, size: int, w: Floats, draw: int, n_draws: int) -> list[_Part]:
+    problem = shard.open()
+    with one_blas_thread():
+        found = [_evaluate(problem.part(chunk), w, draw, n_draws) for chunk in _chunks(problem, size)]
+    problem.data.release()
+    return found
