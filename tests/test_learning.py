@@ -334,15 +334,15 @@ def test_learned_marginals_approach_the_true_ones_as_data_grow() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("weak_label", "expected", "spread"), [(None, 0.0045, 0.0044), (box, 0.0142, 0.0064)], ids=["unlabelled", "boxed"]
+    ("weak_label", "expected", "spread"), [(None, 0.0195, 0.0077), (box, 0.0183, 0.0092)], ids=["unlabelled", "boxed"]
 )
 def test_weak_labels_help_the_weighted_method(
     weak_label: Callable[[np.ndarray], np.ndarray] | None, expected: float, spread: float
 ) -> None:
     """10 labelled examples of 300 features, with and without 200 others: soft labels lower the balanced loss.
 
-    Over ten seeds the gain is 0.0045 +- 0.0014 and 0.0142 +- 0.0020, with the spread over seeds that is given; that
-    of three seeds is above zero and within four standard errors of it. By the best labelling it would be 0.09 and
+    Over ten seeds the gain is 0.0195 +- 0.0024 and 0.0183 +- 0.0029, with the spread over seeds that is given; that
+    of three seeds is above zero and within four standard errors of it. By the best labelling it would be 0.11 and
     0.10: most of what weak labels mend there, this decoding has by itself.
     """
     gains = []

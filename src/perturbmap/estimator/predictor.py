@@ -145,8 +145,8 @@ class StructuredPredictor(BaseEstimator):
         not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
         already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had
         (`LBFGS`: at the same optimum, by other steps). Validation losses are those of the best labelling.
-        ``callback`` gets a dict of progress now and then, with the weights so far as "coef". Ctrl-C ends the fit with
-        the weights so far.
+        ``callback`` gets a dict of progress now and then, with the weights so far as "coef"; "phase" is 0 in the folds
+        of a calibration. Ctrl-C ends the fit with the weights so far.
         """
         check_count("patience", patience)
         if callback is not None and not callable(callback):

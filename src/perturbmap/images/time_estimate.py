@@ -68,7 +68,11 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: in
     solver.run(problem, solver.start(problem), n_iter=N_STEPS)
     step = (perf_counter() - began) / N_STEPS
     parts = [len(masks), *[round(len(masks) * (n_folds - 1) / n_folds) for _ in range(n_folds)]]
-    learning = sum(step * _steps(solver, n_masked, n_images - len(masks)) for n_masked in parts)
+    n_calibrating = segmenter.predictor.calibration or 0
+    learning = sum(
+        step * (_steps(solver, n_masked, n_images - len(masks)) + n_calibrating * solver.n_iter(n_masked))
+        for n_masked in parts
+    )
     describing = n_images * float(np.median(each)) / n_jobs  # the first is slow, with what is loaded on the way
     return words + describing + learning + (START_OF_PROCESSES if n_jobs > 1 else 0)
 

@@ -26,7 +26,7 @@ class Stage:
 
     name : what it is called in a checkpoint
     number : which tells its noise from that of the fit's other solves
-    phase : of Algorithm 3, 1 or 2, under which it is reported; None is not reported and decides no weights
+    phase : of Algorithm 3, 1 or 2, under which it is reported; None is kept in no history and decides no weights
     """
 
     name: str
@@ -126,7 +126,7 @@ class Fit:
             at_rest.look(state)
             if stage.phase is not None:
                 self.states[-1] = state  # for Ctrl-C, where a solver makes new states
-            if stage.phase is not None and self._solver.is_due(state, n):
+            if self._solver.is_due(state, n):
                 self._report(stage, problem, state, n_iter)
             if self._checkpoint is not None and (self._solver.saves_every_step or self._checkpoint.is_due):
                 self._write(stage, state)
@@ -152,10 +152,11 @@ class Fit:
         return state
 
     def _report(self, stage: Stage, problem: Problem, state: State, n_iter: int) -> None:
-        info = describe(stage.phase, self._solver, problem, state, n_iter, self._began)
-        if self._early_stopping is not None:
-            info["validation_loss"] = self._early_stopping.look(problem, state.average)
-        self.history.append(info)
+        info = describe(stage.phase or 0, self._solver, problem, state, n_iter, self._began)
+        if stage.phase is not None:
+            if self._early_stopping is not None:
+                info["validation_loss"] = self._early_stopping.look(problem, state.average)
+            self.history.append(info)
         if self._callback is not None:
             self._callback({**info, "coef": state.average.copy()})
 
@@ -192,7 +193,7 @@ class Fit:
 
 
 def describe(
-    phase: int | None, solver: Solver[Any], problem: Problem, state: State, n_iter: int, began: float
+    phase: int, solver: Solver[Any], problem: Problem, state: State, n_iter: int, began: float
 ) -> dict[str, Any]:
     """An entry of ``history_``: where a solve is, and what its solver has to say."""
     n = len(problem.data)
