@@ -61,8 +61,8 @@ class StructuredPredictor(BaseEstimator):
     structure : which labellings there are, and how the best is found; `Chain` by default
     objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
     l2 : weight of the penalty ``l2/2 ||w||^2``
-    solver : how; by default `BCFW` for the hinge, `LBFGS` for what is exact and for fewer than 32 examples,
-        `DoubleSGD` for the rest
+    solver : how; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a `MarginalLogLikelihood` of
+        fewer than 32 examples, `DoubleSGD` for the rest
     unlabelled_weight : kappa, the weight of examples that are not fully labelled
     hard_labels : complete their labels by the best labelling, not by marginals
     calibration : number of cross-validation folds from which marginals are calibrated, by a scale of the potentials
@@ -72,8 +72,8 @@ class StructuredPredictor(BaseEstimator):
     task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
     n_perturbations : how many perturbations marginals are estimated from
     n_jobs : how many shards of a `Store` are worked on at once, through joblib and under its ``parallel_config``, by
-        predictions and by ``solver=LocalSGD()``. None: one after another. It never changes a result. Lists are worked
-        on by threads.
+        predictions, by `LocalSGD` and by `LBFGS`. None: one after another. It never changes a result. Lists are
+        worked on by threads.
     classes : all label values, where y may not show them all
     random_state : an integer, a numpy Generator, or None for a different fit each time
 
@@ -145,8 +145,8 @@ class StructuredPredictor(BaseEstimator):
         not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
         already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had
         (`LBFGS`: at the same optimum, by other steps). Validation losses are those of the best labelling.
-        ``callback`` gets a dict of progress now and then, with the weights so far as "coef"; "phase" is 0 in the folds
-        of a calibration. Ctrl-C ends the fit with the weights so far.
+        ``callback`` gets a dict of progress now and then, with the weights so far as "coef"; "phase" is 0 in the
+        folds of a calibration. Ctrl-C ends the fit with the weights so far.
         """
         check_count("patience", patience)
         if callback is not None and not callable(callback):
@@ -282,8 +282,9 @@ class StructuredPredictor(BaseEstimator):
             state = solver.start(problem)
         elif self._state and self._state_of == type(solver).__name__:
             state = solver.restore(problem, self._state, self.n_iter_)
-        else:  # another solver has found these weights
+        else:  # another solver has found these weights: steps as short as at the end of a fit
             state = solver.start(problem, self.coef_)
+            state.iteration = solver.n_iter(n)
         with one_blas_thread():
             state = solver.run(problem, state, n_iter=state.iteration + n_steps)
         prior = problem.objective.label_prior(known)
@@ -308,7 +309,8 @@ class StructuredPredictor(BaseEstimator):
     def predict(self, X: Sequence[Any], *, marginals: Sequence[Floats] | None = None) -> list[NDArray[Any]]:
         """Labels, one array for each example, decoded as ``decoding`` says.
 
-        ``marginals`` are those of `predict_marginals`, where they are known already and ``decoding`` needs them.
+        ``marginals`` are those of `predict_marginals`, where they are known already and ``decoding`` needs them: not
+        where `Decoding.LOSS_AWARE` has a calibration of its own.
         """
         data, learned = self._question(X)
         q = None

@@ -32,7 +32,7 @@ from perturbmap.task_losses import BalancedHamming
 
 KIND = "segmenter"
 # Fewer masks than this are not calibrated by: there would be next to nothing in a fold.
-_FEW_MASKS = 6
+FEW_MASKS = 6
 
 
 def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> StructuredPredictor:
@@ -114,7 +114,8 @@ class Segmenter:
     """Learns foreground from masks, and also from boxes and from images without either; then finds it in others.
 
     features : how images become examples; its vocabularies are learned from the images of `fit`
-    predictor : how foreground is learned; `segmentation_predictor` by default
+    predictor : how foreground is learned; `segmentation_predictor` by default. With fewer than 6 masks it is not
+        calibrated
     """
 
     def __init__(self, features: ImageFeatures | None = None, predictor: StructuredPredictor | None = None) -> None:
@@ -154,7 +155,7 @@ class Segmenter:
         bar = as_progress(progress)
         bar.begin("learning")
         predictor = clone(self.predictor)
-        if examples.is_masked.sum() < _FEW_MASKS:
+        if examples.is_masked.sum() < FEW_MASKS:
             predictor.set_params(calibration=None)
         n_solves = (predictor.calibration or 0) + (1 if examples.is_masked.all() else 2)
         try:
@@ -166,6 +167,7 @@ class Segmenter:
         finally:
             if bar is not progress:
                 bar.close()
+        fitted.set_params(calibration=self.predictor.calibration)  # for the next time, with more masks
         self.features, self.predictor = examples.features, fitted
         return self
 
@@ -177,7 +179,8 @@ class Segmenter:
         if not isinstance(image, DescribedImage):
             return self.predict(self.features.describe(image), image_size(image) if shape is None else shape)
         (q,) = self.predictor.predict_marginals([image.example])
-        (labels,) = self.predictor.predict([image.example], marginals=[q])
+        is_same = self.predictor.decoding_calibration_ is None
+        (labels,) = self.predictor.predict([image.example], marginals=[q] if is_same else None)
         regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
         return Segmentation(regions, labels.astype(np.int32), q[:, 1])
 

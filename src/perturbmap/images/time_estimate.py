@@ -16,7 +16,7 @@ from perturbmap.images.features import ImageFeatures, sample_descriptors
 from perturbmap.images.labels import labels_from_mask
 from perturbmap.images.masks import Masks
 from perturbmap.images.reading import ImageError
-from perturbmap.images.segmenter import Segmenter
+from perturbmap.images.segmenter import FEW_MASKS, Segmenter
 from perturbmap.images.superpixels import stretch
 from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
@@ -68,18 +68,17 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: in
     solver.run(problem, solver.start(problem), n_iter=N_STEPS)
     step = (perf_counter() - began) / N_STEPS
     parts = [len(masks), *[round(len(masks) * (n_folds - 1) / n_folds) for _ in range(n_folds)]]
-    n_calibrating = segmenter.predictor.calibration or 0
-    learning = sum(
-        step * (_steps(solver, n_masked, n_images - len(masks)) + n_calibrating * solver.n_iter(n_masked))
-        for n_masked in parts
-    )
+    step /= solver.examples_per_step(len(X))  # of one image
+    learning = sum(step * _looks(segmenter, solver, n_masked, n_images - len(masks)) for n_masked in parts)
     describing = n_images * float(np.median(each)) / n_jobs  # the first is slow, with what is loaded on the way
     return words + describing + learning + (START_OF_PROCESSES if n_jobs > 1 else 0)
 
 
-def _steps(solver: Solver[Any], n_masked: int, n_others: int) -> int:
-    """The steps of a fit, in both phases."""
-    return solver.n_iter(n_masked) + (solver.n_iter(n_masked + n_others) if n_others else 0)
+def _looks(segmenter: Segmenter, solver: Solver[Any], n_masked: int, n_others: int) -> int:
+    """How many images the steps of a fit look at: for its calibration, and in both phases."""
+    n_folds = (segmenter.predictor.calibration or 0) if n_masked >= FEW_MASKS else 0
+    sizes = [*[n_masked] * (n_folds + 1), *([n_masked + n_others] if n_others else [])]
+    return sum(solver.n_iter(n) * solver.examples_per_step(n) for n in sizes)
 
 
 def _spread(masks: Iterable[Path]) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +97,7 @@ def fit_calibrations(
     """
     c = np.concatenate([part.label_weights for part in held_out])
 
-    @cache
+    @lru_cache(maxsize=2)  # the likeliest, and its double
     def marginals_at(scale: float) -> list[Floats]:
         options: Any = {"method": method, "n_perturbations": n_perturbations, "rng": seed, "domain": CALIBRATION}
         return [marginals(structure, part.f.scaled(scale), **options).mean for part in held_out]

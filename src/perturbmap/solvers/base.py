@@ -35,7 +35,9 @@ class State:
 
 def warn_of_gap(what: str, gap: float, tolerance: float) -> None:
     """Warns that a solver ended before it was done."""
-    if np.isfinite(gap):
+    if np.isnan(gap):
+        how_far = f"{what}, before it could tell how far it is from the optimum. Allow more iterations."
+    elif np.isfinite(gap):
         how_far = (
             f"{what}, where the objective may still be {gap:.2%} from its optimum (tolerance: {tolerance:.2%}). The "
             "weights can be used; allow more iterations, a larger tolerance or a larger l2."
@@ -64,7 +66,8 @@ class Solver(Part, Generic[S]):
 
     #: Whether a pass over new examples can follow one over others: what ``partial_fit`` asks for.
     is_incremental: ClassVar[bool] = False
-    #: Whether it ends when it is done, and says so where it is not; else after so many steps, and a fit looks.
+    #: Whether it ends by a rule of its own, and says so where that is not met; else after so many steps, and a fit
+    #: looks whether it has come to rest.
     ends_by_rule: ClassVar[bool] = False
     #: Whether a step takes so long that a checkpoint is written after each.
     saves_every_step: ClassVar[bool] = False

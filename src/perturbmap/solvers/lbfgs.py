@@ -145,8 +145,7 @@ class LBFGS(Solver[LBFGSState]):
             is_done = climb.under_more_and_more_noise(self.max_draws) if is_perturbed else climb.to_certificate()
         if not is_done and not climb.is_stopped:
             what = f"LBFGS ended after {state.iteration} iterations"
-            gap = abs(state.objective) if np.isnan(state.gap) else state.gap
-            warn_of_gap(what, gap / max(1e-300, abs(state.objective)), tolerance)
+            warn_of_gap(what, state.gap / max(1e-300, abs(state.objective)), tolerance)
         return state
 
 
@@ -191,9 +190,11 @@ class _Climb:
                 return gained <= 0.5 * self._tolerance * abs(values[-1])
 
             self._climb(look)
-            if self.is_stopped or state.iteration >= self._last:
+            if self.is_stopped:
                 return False
             state.fresh = self._fresh(state.w, state.n_draws)
+            if state.iteration >= self._last:
+                return False
             if state.before is not None:
                 state.gap = abs(state.fresh - self._fresh(state.before, state.n_draws))
             is_enough = state.gap <= self._tolerance * abs(state.fresh)  # never, while there is no gap

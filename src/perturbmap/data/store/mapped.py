@@ -85,9 +85,12 @@ class MappedRows(Rows):
     matrix: MappedMatrix
 
     def _breaks(self) -> NDArray[np.bool_]:
-        """A block ends with its shard too, and after so many rows: no product reads all of a store at once."""
-        group = self.starts // CHUNK
+        """A block ends with its shard too, and after so many rows of it: no product reads all of a store at once.
+
+        A worker that has opened this shard alone has the same blocks, and the same bits.
+        """
         shard = np.searchsorted(self.matrix.starts, self.starts, side="right")
+        group = (self.starts - np.asarray(self.matrix.starts)[shard - 1]) // CHUNK
         return np.asarray(super()._breaks() | (group[1:] != group[:-1]) | (shard[1:] != shard[:-1]))
 
     def release(self) -> None:

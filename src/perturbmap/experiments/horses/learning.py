@@ -80,7 +80,7 @@ def _solve(
 
 
 def _solver(effort: Effort, n_steps: int, problem: Problem) -> Solver[Any]:
-    """The solver that a user gets who gives none, but for the number of its steps."""
+    """The default for so many images, but for the number of its steps."""
     default = default_solver(problem.objective, len(problem.data))
     if isinstance(default, BCFW):
         return BCFW(0.01, effort.n_passes, averaging=PolynomialAveraging(1))

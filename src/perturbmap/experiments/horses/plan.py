@@ -122,7 +122,7 @@ class Effort:
 
 
 QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
-QUICK = Effort(500, 250, 20, 1, 1, 2, 20, 3_000, tolerance=0.05, is_searched=False)
+QUICK = Effort(250, 150, 20, 1, 1, 2, 20, 3_000, tolerance=0.05, is_searched=False)
 
 
 @dataclass(frozen=True)
