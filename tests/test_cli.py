@@ -146,7 +146,7 @@ def test_a_terminal_shows_bars_with_the_time_left(tmp_path: Path) -> None:
     text = seen.decode()
     assert re.search(r"0/1 runs, \d\d:\d\d gone, \S+ left", text)
     assert re.search(r"small perturb&MAP: fold 0 \(\d\d\.\d%\)", text)  # the error so far
-    assert re.search(r"perturb&MAP +1\d\.\d +19\.1 ± 0\.3", printed)
+    assert re.search(r"perturb&MAP +\d\d\.\d +19\.1 ± 0\.3", printed)
     assert "report.html" in printed
 
 
