@@ -104,6 +104,15 @@ def _log_loss(est: pm.StructuredPredictor, X: Any, y: Any) -> float:
     return -float(np.log(q[np.arange(len(q)), np.concatenate(y)]).mean())
 
 
+def test_the_folds_of_a_calibration_are_seen_but_not_kept() -> None:
+    """A callback hears of them as phase 0; the history is that of what was learned."""
+    heard: list[int] = []
+    est = cutter(calibration=2).fit(*graphs(20), callback=lambda info: heard.append(info["phase"]))
+    assert set(heard) == {0, 1}
+    assert heard == sorted(heard)
+    assert {entry["phase"] for entry in est.history_} == {1}
+
+
 def test_another_decoding_needs_no_scale_of_its_own() -> None:
     """Only what is read by a loss has one."""
     X, y = graphs(20)

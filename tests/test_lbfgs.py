@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import perturbmap as pm
+from perturbmap.solvers.everything import Everything
 from perturbmap.solvers.lbfgs import LBFGSState
 from perturbmap.solvers.problem import FRESH
 
@@ -87,6 +88,23 @@ def test_the_history_has_the_objective_of_fresh_noise() -> None:
     with pytest.warns(match="LBFGS ended after 3 iterations, before it could tell"):
         short = cutter(solver=pm.LBFGS(max_iter=3)).fit(*blobs(12))
     assert np.isfinite(short.history_[-1]["objective"])
+
+
+def test_no_point_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the first, for which SciPy asks again; but for those of fresh noise, and of more draws."""
+    seen: list[tuple[bytes, int, int]] = []
+    evaluate = Everything.value_and_grad
+
+    def count(self: Everything, w: Any, draw: int = 0, n_draws: int = 1) -> Any:
+        seen.append((w.tobytes(), draw, n_draws))
+        return evaluate(self, w, draw, n_draws)
+
+    monkeypatch.setattr(Everything, "value_and_grad", count)
+    for est in (cutter(solver=pm.LBFGS()), pm.StructuredPredictor(objective=pm.ExactLogLikelihood())):
+        seen.clear()
+        est.fit(*(blobs(12) if est.model is not None else words(12)))
+        learned_from = [key for key in seen if key[1] < FRESH]
+        assert len(set(learned_from)) == len(learned_from) > 10
 
 
 def test_neither_threads_nor_jobs_change_a_bit(tmp_path: Path) -> None:

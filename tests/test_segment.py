@@ -496,6 +496,16 @@ def test_a_segmenter_is_kept_in_one_file(photos: tuple[list[Path], dict[Path, Pa
         segmenter.fit(images[1:3], masks, progress=False)
 
 
+def test_few_masks_are_not_calibrated_by(photos: tuple[list[Path], dict[Path, Path]]) -> None:
+    """Nor are they forgotten: the same segmenter, given more, is."""
+    images, masks = photos
+    segmenter = Segmenter(coarse(), quick())
+    for n, is_calibrated in ((4, False), (8, True)):
+        segmenter.fit(images[:n], {path: masks[path] for path in images[:n]}, progress=False)
+        assert (segmenter.predictor.calibration_ is not None) == is_calibrated
+        assert segmenter.predictor.calibration == 3
+
+
 def test_large_images_are_looked_at_small_and_answered_large(
     photos: tuple[list[Path], dict[Path, Path]], tmp_path: Path
 ) -> None:

@@ -214,8 +214,11 @@ class _Climb:
         """L-BFGS until ``look`` says that it is enough, or nothing more can be gained; whether it was enough."""
         state, problem = self._state, self._problem
         is_enough = False
+        first, first_value = state.w, 0.0
 
         def loss(w: Floats) -> tuple[float, Floats]:
+            if w is not first and np.array_equal(w, first):  # which SciPy asks for again
+                return first_value, first_gradient.copy()
             value, self._gradient = self._loss(w, 0, state.n_draws)
             return value, self._gradient.copy()
 
@@ -237,11 +240,12 @@ class _Climb:
         lower = np.full(len(state.w), -np.inf)
         lower[problem.nonnegative] = 0.0
         left = self._last - state.iteration
-        is_enough = keep(state.w, loss(state.w)[0])
+        first_value, first_gradient = loss(first)
+        is_enough = keep(first, first_value)
         if not is_enough and left > 0:
             minimize(
                 loss,
-                state.w,
+                first.copy(),
                 jac=True,
                 method="L-BFGS-B",
                 bounds=np.stack([lower, np.full(len(lower), np.inf)], axis=1),
