@@ -37,6 +37,9 @@ void require_shape(const Array& array, std::initializer_list<std::size_t> shape,
     for (const std::size_t length : shape) require(array.shape(axis++) == length, message);
 }
 
+// What the kernels can count: sites, and the two arcs of every edge.
+constexpr std::size_t max_sites = 2147483647;
+
 // The arrays of a batch as Python hands them over; it keeps them alive. `tables` has one table for each
 // edge, or a single one that all edges share.
 struct PythonBatch {
@@ -59,11 +62,11 @@ struct PythonBatch {
         require_shape(edge_offsets, {n + 1}, "edge_offsets must be as long as site_offsets");
         require(edges.ndim() == 2 && edges.shape(1) == 2, "edges must have shape (n_edges, 2)");
         require_shape(tables, {shared ? 1 : edges.shape(0), k, k}, "tables must have shape (n_edges or 1, K, K)");
-        require(site_offsets.data()[n] == static_cast<std::int64_t>(n_sites), "site_offsets must end at n_sites");
-        require(edge_offsets.data()[n] == static_cast<std::int64_t>(edges.shape(0)), "edge_offsets must end at n_edges");
+        require(n_sites <= max_sites && edges.shape(0) <= max_sites / 2, "a batch takes 2^31 - 1 sites and 2^30 - 1 edges");
         if (given) require_shape(*given, {n_sites}, "given must have shape (n_sites,)");
         view = {unary.data(), unary.shape(0), n_sites, k, edges.data(), {tables.data(), shared ? 0 : k * k},
                 site_offsets.data(), edge_offsets.data(), n, given ? given->data() : nullptr};
+        view.check_ranges(edges.shape(0));
     }
 };
 
@@ -276,10 +279,10 @@ constexpr double nanoseconds_per_number = 16;
 
 void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t> site_offsets, std::uint32_t first_draw,
             Output<double> out, int n_threads) {
-    require(out.ndim() == 3, "out must have three axes");
+    require(out.ndim() == 3 && streams.ndim() == 1, "out must have three axes, and streams one");
     const std::size_t n_draws = out.shape(0), n_sites = out.shape(1), k = out.shape(2), n = streams.shape(0);
     require_shape(site_offsets, {n + 1}, "site_offsets must have one more element than streams");
-    require(site_offsets.data()[n] == static_cast<std::int64_t>(n_sites), "site_offsets must end at n_sites");
+    check_offsets(site_offsets.data(), n, n_sites);
     const double nanoseconds = nanoseconds_per_number * static_cast<double>(n_draws * n_sites * k);
     parallel_for(n_draws * n, n_threads, nanoseconds, Nothing::make, [&](Nothing&, std::size_t index) {
         const std::size_t draw = index / n, example = index % n;

@@ -106,7 +106,13 @@ double MaxFlow::push_edge(double capacity, Node& i, Node& j) {
 // Pushes over all paths of one and of two edges. No push opens a path of one edge again, nor one of two
 // edges through a site whose own edges have had their turn, so that one round leaves none.
 void MaxFlow::push_short_paths() {
-    if (edges_.empty()) {
+    for (const Edge& edge : edges_) {
+        Arc &arc = arcs_[edge.arc], &sister = arcs_[edge.sister];
+        const double flow = push_edge(edge.capacity, nodes_[sister.head], nodes_[arc.head]);
+        arc.capacity = edge.capacity - flow;
+        sister.capacity = edge.capacity + flow;
+    }
+    if (edges_.empty()) {  // the same, in the same order
         for (std::int32_t i = 0; i < n_sites(); ++i) {
             for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
                 Arc& arc = arcs_[a];
@@ -115,15 +121,7 @@ void MaxFlow::push_short_paths() {
                 arc.capacity -= flow;
                 arcs_[arc.sister].capacity += flow;
             }
-            if (nodes_[i].excess == 0) push_across(i);  // while it is in the cache
         }
-        return;
-    }
-    for (const Edge& edge : edges_) {
-        Arc &arc = arcs_[edge.arc], &sister = arcs_[edge.sister];
-        const double flow = push_edge(edge.capacity, nodes_[sister.head], nodes_[arc.head]);
-        arc.capacity = edge.capacity - flow;
-        sister.capacity = edge.capacity + flow;
     }
     list_zeros();
     for (const std::int32_t i : zeros_) push_across(i);

@@ -52,7 +52,11 @@ void parallel_for(std::size_t n_tasks, int n_threads, double nanoseconds, MakeWo
 
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(n - 1));
-    for (int i = 1; i < n; ++i) threads.emplace_back(work);
+    try {
+        for (int i = 1; i < n; ++i) threads.emplace_back(work);
+    } catch (const std::exception&) {
+        // The system gives no more threads, or no memory for them: those there are do the work, at least the caller's.
+    }
     work();
     for (std::thread& thread : threads) thread.join();
     if (failure) std::rethrow_exception(failure);

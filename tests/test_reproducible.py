@@ -87,6 +87,40 @@ def test_results_do_not_depend_on_the_split_into_batches(
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("has_ties", [False, True])
+def test_a_graph_is_cut_in_one_order_with_one_copy_and_with_many(has_ties: bool) -> None:
+    """Copies one by one, a chunk of one draw and a chunk of many, slices of a batch: the same bits and the same ties."""
+    rng = np.random.default_rng(8)
+    side, n = 5, 120
+    edges = grid_edges(side, side)
+    numbers = 0.1 * rng.integers(-5, 6, (n, side**2, 2)) if has_ties else rng.normal(size=(n, side**2, 2))
+    tables = potts(0.1 * rng.integers(0, 6, len(edges)) if has_ties else rng.uniform(0, 1, len(edges)))
+    together = Potentials(numbers, tables, edges)
+    alone = [Potentials(u, tables, edges) for u in numbers]
+    for s in (BinaryGraph(1), BinaryGraph(3)):
+        labels, _ = s.maximise(together)
+        free, values = s.pinned_values(together)
+        assert np.array_equal(labels, free)
+        for i, one in enumerate(alone):
+            assert np.array_equal(s.argmax(one), labels[i])
+            assert np.array_equal(s.pinned_values(one)[1], values[i])
+    assert len({a.tobytes() for a in labels}) > n // 4
+
+
+def test_marginals_are_the_same_bits_where_a_chunk_holds_one_draw() -> None:
+    """So many sites that one thread takes one draw at a time, two threads two, and a slice of them many."""
+    rng = np.random.default_rng(9)
+    edges = grid_edges(5, 5)
+    f = Potentials.batch(
+        [Potentials(rng.normal(size=(25, 2)), potts(rng.uniform(0, 1, len(edges))), edges) for _ in range(2600)]
+    )
+    one, two, many = (marginals(BinaryGraph(n), f, n_perturbations=10, rng=1) for n in (1, 2, 7))
+    part = marginals(BinaryGraph(1), f[40:90], n_perturbations=10, rng=1)
+    assert np.array_equal(one.mean, two.mean) and np.array_equal(one.mean, many.mean)
+    assert np.array_equal(one.standard_error, many.standard_error)
+    assert np.array_equal(one.mean[40 * 25 : 90 * 25], part.mean)
+
+
 def test_an_integer_seed_repeats_and_a_generator_moves_on() -> None:
     """Two calls with rng=1 agree; two calls with one Generator do not."""
     f = batch(Chain(), 3)

@@ -123,7 +123,7 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
             f"{name} must join two different sites, but edge {loop} joins site {array[loop, 0]} to itself. "
             "Add its diagonal to that site's unary potentials instead."
         )
-    return np.ascontiguousarray(array, dtype=np.int32)
+    return np.array(array, dtype=np.int32, order="C")  # a copy: what the kernels index by is nobody else's
 
 
 # A graph of networkx or SciPy exists only where its user has imported them: it is known without importing them here.

@@ -165,12 +165,12 @@ class SummableStructure(Structure):
 
 
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
-    """Checks given labels; returns them as an array, or None."""
+    """Checks given labels; returns a copy of them, or None."""
     if not isinstance(f, Potentials):
         raise TypeError(
             f"f must be Potentials, but is a {type(f).__name__}: make them with Potentials(unary, pairwise, edges)."
         )
-    return None if given is None else f.check_labels("given", given, unknown=True)
+    return None if given is None else np.array(f.check_labels("given", given, unknown=True))
 
 
 def check_pins(f: Potentials, pins: ArrayLike | None) -> Mask | None:
