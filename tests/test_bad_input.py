@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from perturbmap import (
     BinaryGraph,
@@ -15,7 +16,9 @@ from perturbmap import (
     InfeasibleError,
     Matching,
     Potentials,
+    SequenceModel,
     Structure,
+    StructuredPredictor,
     Tree,
     decode,
     grid_edges,
@@ -321,3 +324,57 @@ def test_the_callers_arrays_are_not_changed_and_results_not_shared() -> None:
     first = Chain().pinned(f)
     first.values[:] = 7
     assert (Chain().pinned(f).values != 7).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.7e308, -1e101])
+def test_numbers_that_overflow_are_refused_wherever_they_come_in(bad: float) -> None:
+    """Potentials, other unary potentials, features dense and sparse, sizes: an error that names the argument."""
+    f = Potentials(np.zeros((3, 2)), potts(1.0))
+    unary = np.zeros((4, 3, 2))
+    unary[2, 1, 0] = bad
+    message = r"must (be finite|hold numbers of at most 1e\+100)"
+    for refused in (f.with_unary, Potentials):
+        with pytest.raises(ValueError, match=rf"unary {message}.*unary\[2, 1, 0\] is"):
+            refused(unary)
+    with pytest.raises(ValueError, match=f"pairwise {message}"):
+        Potentials(np.zeros((3, 2)), np.full((2, 2), bad))
+    features = np.zeros((3, 2))
+    features[1, 1] = bad
+    for x in (features, sp.csr_array(features)):
+        with pytest.raises(ValueError, match=f"features of example 1 {message}"):
+            StructuredPredictor(SequenceModel()).fit([np.zeros((3, 2)), x], [[0, 1, 0], [0, 1, 0]])
+
+
+def test_features_at_the_limit_are_learned_from_without_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    x = [1e99 * np.clip(rng.normal(size=(5, 3)), -2, 2) for _ in range(10)]
+    y = [rng.integers(0, 2, 5) for _ in range(10)]
+    p = StructuredPredictor(SequenceModel()).fit(x, y)
+    assert all(np.isfinite(q).all() for q in p.predict_marginals(x))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [[[0, 1, float("nan")]], [np.array([0.0, 1.0, np.nan])], [[0, float("nan"), float("nan")]], [["a", "b", {}]]],
+    ids=repr,
+)
+def test_what_is_no_label_is_named(y: list[object]) -> None:
+    """NaN is neither a class nor "unknown": it is said how the latter is written."""
+    message = r"y\[0\] (holds nan, which is no label: write None or -1|must hold labels such as numbers)"
+    with pytest.raises(ValueError, match=message):
+        StructuredPredictor(SequenceModel()).fit([np.zeros((3, 2))], y)
+    p = StructuredPredictor(SequenceModel()).fit([np.ones((3, 2))], [[0, 1, 1]])
+    with pytest.raises(ValueError, match=message):
+        p.score([np.zeros((3, 2))], y)
+
+
+def test_minus_one_is_unknown_in_any_type_of_number() -> None:
+    x = [np.ones((3, 2))] * 2
+    for unknown in (-1, -1.0, np.float32(-1), None):
+        p = StructuredPredictor(SequenceModel()).fit(x, [[0, 1, unknown], [0, 1, 1]])
+        assert p.classes_.tolist() == [0, 1]
+        assert p.score(x, [[0, 1, unknown], [0, 1, 1]]) == p.score(x, [[0, 1, None], [0, 1, 1]])
+    y = [np.array([0.0, 1.0, -1.0]), np.array([0.0, 1.0, 1.0])]
+    assert StructuredPredictor(SequenceModel()).fit(x, y).classes_.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="classes must not hold -1"):
+        StructuredPredictor(SequenceModel(), classes=[0.0, -1.0]).fit(x, y)

@@ -45,7 +45,8 @@ def test_edges_given_labels_and_offsets_belong_to_the_library() -> None:
     before = BinaryGraph().maximise(f)
     edges[:] = 2**30
     after = BinaryGraph().maximise(f)
-    assert np.array_equal(before[0], after[0]) and before[1] == after[1]
+    assert np.array_equal(before[0], after[0])
+    assert before[1] == after[1]
 
     chain = Potentials(np.random.default_rng(0).normal(size=(3, 2)), potts(1.0))
     given = np.array([1, -1, -1], dtype=np.int32)
@@ -84,9 +85,9 @@ def forged(edges: object, site_offsets: object = (0, 2, 4), edge_offsets: object
 )
 def test_the_core_checks_the_ranges_of_what_it_reads(f: Callable[[], Potentials], structure: Structure) -> None:
     """Edges and offsets from anywhere: a ValueError, not a crash."""
-    with pytest.raises(ValueError, match="offsets must begin at zero|does not join two different sites"):
+    with pytest.raises(ValueError, match=r"offsets must begin at zero|does not join two different sites"):
         structure.maximise(f())
-    with pytest.raises(ValueError, match="offsets must begin at zero|does not join two different sites"):
+    with pytest.raises(ValueError, match=r"offsets must begin at zero|does not join two different sites"):
         f().score([0, 0, 0, 0])
 
 

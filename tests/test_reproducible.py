@@ -89,7 +89,7 @@ def test_results_do_not_depend_on_the_split_into_batches(
 
 @pytest.mark.parametrize("has_ties", [False, True])
 def test_a_graph_is_cut_in_one_order_with_one_copy_and_with_many(has_ties: bool) -> None:
-    """Copies one by one, a chunk of one draw and a chunk of many, slices of a batch: the same bits and the same ties."""
+    """Copies one by one, a chunk of one draw and a chunk of many: the same bits, the same ties."""
     rng = np.random.default_rng(8)
     side, n = 5, 120
     edges = grid_edges(side, side)
@@ -116,7 +116,8 @@ def test_marginals_are_the_same_bits_where_a_chunk_holds_one_draw() -> None:
     )
     one, two, many = (marginals(BinaryGraph(n), f, n_perturbations=10, rng=1) for n in (1, 2, 7))
     part = marginals(BinaryGraph(1), f[40:90], n_perturbations=10, rng=1)
-    assert np.array_equal(one.mean, two.mean) and np.array_equal(one.mean, many.mean)
+    assert np.array_equal(one.mean, two.mean)
+    assert np.array_equal(one.mean, many.mean)
     assert np.array_equal(one.standard_error, many.standard_error)
     assert np.array_equal(one.mean[40 * 25 : 90 * 25], part.mean)
 

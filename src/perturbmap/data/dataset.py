@@ -16,7 +16,7 @@ from perturbmap.data.examples import Example
 from perturbmap.data.rows import CHUNK, Rows, digest
 from perturbmap.potentials import Floats, Labels, Layout, Mask, SiteLabels, chain_edges, offsets_of
 from perturbmap.potentials.graphs import check_edges, check_order
-from perturbmap.support.checks import as_floats
+from perturbmap.support.checks import as_floats, check_finite
 
 
 class Shards(ABC):
@@ -236,8 +236,7 @@ def _one(name: str, n: int, values: Any) -> Any:
     """Features of one example, finite: sparse as CSR; float32 stays, anything else becomes float64."""
     if sp.issparse(values):
         matrix = sp.csr_array(values, dtype=np.float64)
-        if not np.isfinite(matrix.data).all():
-            raise ValueError(f"{name} of example {n} must be finite.")
+        check_finite(f"{name} of example {n}", matrix.data)
         return matrix
     array = as_floats(f"{name} of example {n}", values)
     return np.ascontiguousarray(values) if getattr(values, "dtype", None) == np.float32 else array

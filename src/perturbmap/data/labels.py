@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -35,7 +35,27 @@ def _values(name: str, n: int, entry: Any) -> list[Hashable]:
 
 
 def _is_unknown(value: Hashable) -> bool:
-    return value is None or (isinstance(value, (int, np.integer)) and value == UNKNOWN)
+    return value is None or (isinstance(value, (int, float)) and value == UNKNOWN)
+
+
+def _check_classes(name: str, values: Iterable[Hashable]) -> None:
+    """Raises ValueError for a value that is no label: NaN, NaT and NA do not equal themselves."""
+    for value in values:
+        try:
+            is_one = bool(value == value)
+        except (TypeError, ValueError):
+            is_one = False
+        if not is_one:
+            raise ValueError(
+                f"{name} holds {value!r}, which is no label: write None or -1 where a label is not known."
+            )
+
+
+def _distinct(name: str, n: int, entry: Any) -> set[Hashable]:
+    try:
+        return set(_values(name, n, entry))
+    except TypeError as error:
+        raise ValueError(f"{name}[{n}] must hold labels such as numbers or texts ({error}).") from None
 
 
 def check_length(y: Any, data: Dataset, name: str = "y") -> None:
@@ -54,6 +74,7 @@ def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[H
         named = [c.item() if isinstance(c, np.generic) else c for c in classes]
         if len(set(named)) != len(named):
             raise ValueError("classes must not repeat a label.")
+        _check_classes("classes", named)
         if any(_is_unknown(c) for c in named):
             raise ValueError(
                 "classes must not hold -1 or None, which stand for unknown labels in y: use other values."
@@ -62,12 +83,13 @@ def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[H
     if isinstance(y, EncodedLabels):
         return y.classes
     found: set[Hashable] = set()
-    has_unknown = False
     for n, entry in enumerate(y):
         if entry is not None and not _is_soft(entry):
-            values = _values("y", n, entry)
-            found.update(v for v in values if not _is_unknown(v))
-            has_unknown = has_unknown or UNKNOWN in values
+            new = _distinct("y", n, entry) - found
+            _check_classes(f"y[{n}]", new)
+            found |= new
+    has_unknown = UNKNOWN in found
+    found -= {None, UNKNOWN}
     if not found:
         widths = {entry.shape[1] for entry in y if _is_soft(entry)}
         if len(widths) == 1:
@@ -141,6 +163,7 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
         try:
             labels[sites] = [UNKNOWN if _is_unknown(v) else number[v] for v in values]
         except (KeyError, TypeError):
+            _check_classes(f"{name}[{n}]", _distinct(name, n, entry))
             bad = next(v for v in values if not _is_unknown(v) and v not in number)
             raise ValueError(
                 f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "

@@ -206,11 +206,12 @@ class Potentials:
             f"{self.n_edges} edges)"
         )
 
-    def with_unary(self, unary: Floats) -> Potentials:
+    def with_unary(self, unary: ArrayLike) -> Potentials:
         """The same with other unary potentials, for instance perturbed ones; may add a leading axis."""
-        if unary.shape[-2:] != self.unary.shape[-2:]:
-            raise ValueError(f"unary must have shape (..., {self.n_sites}, {self.n_labels}), not {unary.shape}.")
-        return Potentials.trusted(self.layout, np.ascontiguousarray(unary, dtype=np.float64), self.pairwise)
+        u = as_floats("unary", unary, _FORBID)
+        if u.shape[-2:] != self.unary.shape[-2:]:
+            raise ValueError(f"unary must have shape (..., {self.n_sites}, {self.n_labels}), not {u.shape}.")
+        return Potentials.trusted(self.layout, u, self.pairwise)
 
     def scaled(self, factor: float) -> Potentials:
         """The same with all scores multiplied by a positive number: the same best labelling, other probabilities."""

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+#: Sums and products of numbers up to this one stay finite.
+LARGEST = 1e100
+
 
 def check_count(name: str, n: Any) -> int:
     """Returns ``n`` if it is a positive integer; else raises a ValueError that names the argument."""
@@ -30,7 +33,7 @@ def check_number(name: str, x: Any, above: float = 0.0, below: float = np.inf, *
 
 
 def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float64]:
-    """Values as contiguous float64, all finite; else raises a ValueError that names the argument."""
+    """Values as contiguous float64, none beyond `LARGEST`; else raises a ValueError that names the argument."""
     try:
         array = np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -40,7 +43,25 @@ def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float6
         ) from None
     if np.ndim(values) == 0:
         array = array.reshape(())
-    if not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.{hint}")
+    check_finite(name, array, hint)
     return array
+
+
+def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
+    """Raises a ValueError that names the argument unless all numbers are finite, and at most `LARGEST` in size."""
+    flat = array.ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = flat.dot(flat)
+    if squares <= LARGEST:  # hence no number is beyond its root: one quick look is enough for nearly all arrays
+        return
+    bad = ~(np.abs(array) <= LARGEST)
+    if not bad.any():
+        return
+    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    found = f"but {name}{list(where)} is {array[where]}"
+    if not np.isfinite(array[where]):
+        raise ValueError(f"{name} must be finite, {found}.{hint}")
+    raise ValueError(
+        f"{name} must hold numbers of at most {LARGEST:g} in size, so that their products are finite, {found}: "
+        "scale them, for instance with sklearn.preprocessing.StandardScaler."
+    )
