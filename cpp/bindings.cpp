@@ -15,6 +15,9 @@
 #include "parallel.hpp"
 #include "solvers.hpp"
 #include "tree_sum.hpp"
+#ifdef PERTURBMAP_FAULTS
+#include "faults.hpp"
+#endif
 
 namespace nb = nanobind;
 
@@ -298,7 +301,12 @@ void gumbel(std::uint64_t seed, Input<std::uint64_t> streams, Input<std::int64_t
 
 NB_MODULE(_core, module) {
     using namespace perturbmap;
+#ifdef PERTURBMAP_FAULTS
+    using release = nb::call_guard<nb::gil_scoped_release, KernelCall>;
+    add_faults(module);
+#else
     using release = nb::call_guard<nb::gil_scoped_release>;
+#endif
     // What torch's autograd holds until the interpreter ends is no leak; a report of it would alarm users.
     nb::set_leak_warnings(false);
     module.attr("shared_block") = shared_block;

@@ -3,7 +3,7 @@
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PERTURBMAP_SIMD __attribute__((target_clones("avx2", "default")))
 #else
 #define PERTURBMAP_SIMD
