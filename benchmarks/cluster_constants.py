@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.store import made_store, predictor
 from perturbmap import DoubleSGD, Store
-from perturbmap.data.store.shards import MANIFEST, Shard, checksum, read_json
+from perturbmap.data.store.manifest import MANIFEST, About, read_json
+from perturbmap.data.store.shards import Shard, checksum
 
 N_EXAMPLES, N_SHARDS, N_TASKS = 400, 8, 200
 
@@ -96,7 +97,7 @@ def rate(folder: Path, read: Callable[[Path], object]) -> float:
 
 def touch(file: Path) -> float:
     """Maps the features afresh and reads a number of every page."""
-    rows = Shard.open(file.parent).array("features", mapped=True)
+    rows = Shard.open(file.parent, About.read(file.parents[1])).array("features", mapped=True)
     return float(rows.reshape(-1)[:: 4096 // rows.itemsize].sum())
 
 

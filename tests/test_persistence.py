@@ -38,6 +38,7 @@ from perturbmap import (
 from perturbmap.data import Dataset
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
+from perturbmap.support import archive
 
 from .test_estimator import predictor, words
 
@@ -115,8 +116,8 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(archive, "write_array", fail)
+    with pytest.raises(OSError, match=r"model\.pm cannot be written: No space left"):
         est.save(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["model.pm"]

@@ -72,7 +72,10 @@ def _infer(path: Path, evidence: Path | None, n: int, seed: int, files: dict[str
     model = uai.read(path, evidence)
     f, given = model.potentials, model.given
     _say_what_was_read(path, evidence, model)
-    structure = model.structure()
+    try:
+        structure = model.structure()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     click.echo(f"Structure:   {_reason(structure, model)}")
     for file in files.values():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perturbmap.data import Dataset
 from perturbmap.data.dataset import Shards
 from perturbmap.support.blas import one_blas_thread
+from perturbmap.support.workers import delayed
 
 #: ``question(data, given)``: an array over the sites of the data; ``given`` is what is known of the same sites.
 Question = Callable[[Dataset, Any], NDArray[Any]]
@@ -25,7 +26,7 @@ def ask(
     """
     if data.store is None or data.shards is None or n_jobs in (None, 1):
         return _ask_parts(question, data, given)
-    from joblib import Parallel, delayed
+    from joblib import Parallel
 
     tasks = []
     for shard in np.unique(data.shards).tolist():

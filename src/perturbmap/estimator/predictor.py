@@ -33,6 +33,7 @@ from perturbmap.learning.fit import Callback, Fit, describe
 from perturbmap.learning.learned_model import LearnedModel
 from perturbmap.learning.posing import Posed, pose
 from perturbmap.learning.setting import Setting
+from perturbmap.learning.taking_up import restored
 from perturbmap.models import Model
 from perturbmap.noise import seed_of
 from perturbmap.objectives import Objective
@@ -219,7 +220,7 @@ class StructuredPredictor(BaseEstimator):
             )
         w = fit.weights()
         prior = setting.objective.label_prior(known)
-        self._set_fitted(problem, solver, classes, w, fit.states[-1], calibrations, prior, fit.history)
+        self._set_fitted(problem, solver, classes, w, fit.state, calibrations, prior, fit.history)
         return fit.states[0]
 
     def _set_fitted(
@@ -281,7 +282,7 @@ class StructuredPredictor(BaseEstimator):
         if is_fresh:
             state = solver.start(problem)
         elif self._state and self._state_of == type(solver).__name__:
-            state = solver.restore(problem, self._state, self.n_iter_)
+            state = restored(solver, problem, self._state, self.n_iter_)
         else:  # another solver has found these weights: steps as short as at the end of a fit
             state = solver.start(problem, self.coef_)
             state.iteration = solver.n_iter(n)
@@ -370,21 +371,27 @@ class StructuredPredictor(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, parts: Sequence[type] = ()) -> StructuredPredictor:
-        """The estimator that `save` wrote; ValueError for a damaged, truncated or foreign file.
+        """The estimator that `save` wrote; ValueError for a damaged, truncated, forged or foreign file.
 
-        ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with.
+        ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with. A file runs no
+        code, and takes as much memory as it has bytes, about.
         """
         if not isinstance(parts, (list, tuple)) or not all(isinstance(part, type) for part in parts):
             raise TypeError(f"parts must be a list of classes, such as [MyModel], but is {parts!r}.")
-        return cls.from_contents(*archive.read(path, "estimator", fitted_file.KEYS, fitted_file.ARRAYS), parts=parts)
+        make = partial(cls.from_contents, parts=parts)
+        return archive.load(path, "estimator", fitted_file.KEYS, fitted_file.ARRAYS, make)
 
     @classmethod
     def from_contents(
         cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, parts: Sequence[type] = ()
     ) -> StructuredPredictor:
-        """The estimator whose `contents` these are."""
+        """The estimator whose `contents` these are; ValueError where they are those of none."""
         parameters, fitted = fitted_file.read_contents(about, arrays, parts)
+        unknown = parameters.keys() - cls().get_params(deep=False).keys()
+        if unknown:
+            raise ValueError(f"the file names the unknown parameter {min(unknown)!r}.")
         estimator = cls(**parameters)
+        fitted_file.check_parameters(estimator.get_params(deep=False))
         for name, value in fitted.items():
             setattr(estimator, name, value)
         return estimator

@@ -8,6 +8,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -19,7 +20,9 @@ from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.parallel import for_each
 from perturbmap.images.reading import Path_, as_paths
 from perturbmap.images.superpixels import Superpixels
+from perturbmap.support.damage import DAMAGE, parse_json
 from perturbmap.support.files import write_atomically
+from perturbmap.support.npy import load_array, parse_array
 from perturbmap.support.progress import Progress, as_progress
 
 FORMAT_VERSION = 1
@@ -61,7 +64,7 @@ class FeatureCache:
             entries = {path: self.entry(path) for path in files}
             found: dict[Path, DescribedImage] = {}
             for entry in dict.fromkeys(entries.values()):
-                described = _read(entry, mmap=len(found) < n_maps)
+                described = _read(entry, self.features, mmap=len(found) < n_maps)
                 if described is not None:
                     found[entry] = described
             missing = {entry: path for path, entry in entries.items() if entry not in found}
@@ -72,7 +75,7 @@ class FeatureCache:
             for n, _ in for_each(_compute, jobs, n_jobs):
                 n_done += 1
                 bar.advance(n_done / n_all, note=f"{n_done} of {n_all}")
-                described = _read(targets[n], mmap=len(found) < n_maps)
+                described = _read(targets[n], self.features, mmap=len(found) < n_maps)
                 if described is None:
                     raise OSError(f"{targets[n]} was written but cannot be read back: is the disk full or broken?")
                 found[targets[n]] = described
@@ -109,28 +112,51 @@ def _write(path: Path, content: bytes) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def _read(entry: Path, mmap: bool) -> DescribedImage | None:
-    """The entry, or None where it is not there, not whole, or not what was written."""
+def _read(entry: Path, features: ImageFeatures, mmap: bool) -> DescribedImage | None:
+    """The entry, or None where it is not there, not whole, or not one that these features could have made."""
     try:
-        checks = json.loads((entry / CHECKS).read_bytes())
+        checks = parse_json((entry / CHECKS).read_bytes())
         if checks["format_version"] != FORMAT_VERSION:
             return None
-        arrays: dict[str, NDArray[Any]] = {}
+        arrays = []
         for name in ARRAYS:
-            path = entry / f"{name}.npy"
-            content = path.read_bytes()
+            content = (entry / f"{name}.npy").read_bytes()
             if zlib.crc32(content) != checks["checksums"][name]:
                 return None
-            if mmap and name == "features":
-                arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-            else:
-                arrays[name] = np.load(io.BytesIO(content), allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError):
+            arrays.append(parse_array(content))
+        described = _described(features, *arrays)
+        if not mmap:
+            return described
+        on_disk = load_array(entry / "features.npy", mapped=True)
+        return replace(described, example=replace(described.example, features=on_disk))
+    except DAMAGE:
         return None
-    regions = arrays["map"].astype(np.int32)
-    areas = np.bincount(regions.ravel())
-    example = Example(arrays["features"], arrays["edges"], arrays["edge_features"], sizes=areas.astype(np.float64))
-    return DescribedImage(example, Superpixels(regions, arrays["edges"], areas))
+
+
+def _described(
+    of: ImageFeatures, features: NDArray[Any], edges: NDArray[Any], edge_features: NDArray[Any], map: NDArray[Any]
+) -> DescribedImage:
+    """The image of these arrays; ValueError where they do not go together, whoever wrote them."""
+    n = len(features)
+    _check(features, np.float32, (n, of.n_features))
+    _check(edges, np.int32, (len(edges), 2), 0, n - 1)
+    _check(edge_features, np.float32, (len(edges), of.n_edge_features))
+    _check(map, np.min_scalar_type(n - 1), map.shape, 0, n - 1)
+    areas = np.bincount(map.ravel(), minlength=n)
+    if map.ndim != 2 or not areas.all() or (edges[:, 0] >= edges[:, 1]).any():
+        raise ValueError("the map must show every region, and edges must join two of them.")
+    example = Example(features, edges, edge_features, sizes=areas.astype(np.float64))
+    return DescribedImage(example, Superpixels(map.astype(np.int32), edges, areas))
+
+
+def _check(
+    array: NDArray[Any], dtype: Any, shape: tuple[int, ...], low: float = -np.inf, high: float = np.inf
+) -> None:
+    """Raises ValueError unless the array has this type and shape, and lies between the limits."""
+    if array.dtype != dtype or array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"there must be finite numbers, {dtype} of shape {shape}.")
+    if array.size and not low <= array.min() <= array.max() <= high:
+        raise ValueError(f"numbers must be from {low} to {high}.")
 
 
 def _maps_left() -> int:

@@ -71,5 +71,5 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary that `save` wrote to a file."""
-        return cls(archive.read(path, KIND, [], ["words"])[1]["words"])
+        """The vocabulary that `save` wrote to a file; ValueError for a damaged, forged or foreign file."""
+        return archive.load(path, KIND, [], ["words"], lambda about, arrays: cls(arrays["words"]))

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
+from perturbmap.learning.taking_up import kept_count, kept_history, kept_seed
 from perturbmap.potentials import SiteLabels
 from perturbmap.support import archive
 from perturbmap.support.checks import check_number
+from perturbmap.support.damage import shown
 from perturbmap.support.description import fingerprint
 from perturbmap.support.files import check_writable
 
@@ -39,7 +41,7 @@ class Checkpoint:
         self._written = time.perf_counter()
 
     def read(self) -> Contents | None:
-        """What was written, if anything was; ValueError where it belongs to another fit."""
+        """What was written, if anything was; ValueError where it is damaged, or belongs to another fit."""
         if not os.path.exists(self._path):
             return None
         about, arrays = archive.read(self._path, "checkpoint", _KEYS, [])
@@ -48,7 +50,15 @@ class Checkpoint:
                 f"the checkpoint {self._path} belongs to a fit with other data or parameters: remove it, or name "
                 "another."
             )
-        return Contents(about, arrays)
+        try:
+            return Contents(_checked(about, arrays), arrays)
+        except ValueError as error:
+            raise self.damaged(error) from None
+
+    def damaged(self, error: ValueError) -> ValueError:
+        """The error of a fit that cannot go on with what was written."""
+        why = str(error).rstrip(".")
+        return ValueError(f"the checkpoint {self._path} is damaged ({why}): remove it, and the fit begins anew.")
 
     @property
     def is_due(self) -> bool:
@@ -59,6 +69,25 @@ class Checkpoint:
         """Writes the file anew, whole or not at all."""
         archive.write(self._path, "checkpoint", {"fingerprint": self._identity, **about}, arrays)
         self._written = time.perf_counter()
+
+
+def _checked(about: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """The same, if it is something that a fit can have written; the arrays are looked at when they are used."""
+    finished, loss = about["finished"], about["best_loss"]
+    if not isinstance(finished, list) or not all(isinstance(name, str) for name in finished):
+        raise ValueError(f"its finished stages are {shown(finished)}")
+    if len(set(finished)) < len(finished) or not isinstance(about["stage"], str):
+        raise ValueError(f"its stages are {shown(finished)} and {shown(about['stage'])}")
+    if ("best" in arrays) != (type(loss) is float):
+        raise ValueError(f"its least validation loss is {shown(loss)}")
+    missing = [name for name in (f"finished_{n}" for n in range(len(finished))) if name not in arrays]
+    if missing:
+        raise ValueError(f"it lacks {missing[0]}")
+    kept_seed(about["seed"])
+    kept_history(about["history"])
+    for key in ("iteration", "n_looks_since_best"):
+        kept_count(key, about[key])
+    return about
 
 
 def identity_of_fit(parameters: Mapping[str, Any], data: Sequence[tuple[Dataset, SiteLabels]]) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perturbmap.learning.at_rest import AtRest
 from perturbmap.learning.checkpoint import Checkpoint, Contents
 from perturbmap.learning.early_stopping import EarlyStopping
+from perturbmap.learning.taking_up import kept_floats, restored
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem, Solver, State
 from perturbmap.support.blas import one_blas_thread
@@ -81,11 +82,19 @@ class Fit:
         """The weights to use: those of the least validation loss, or those of the current solve."""
         if self._early_stopping is not None and self._early_stopping.best is not None:
             return self._early_stopping.best[1].copy()
-        return self.states[-1].average.copy()
+        return self.state.average.copy()
+
+    @property
+    def state(self) -> State:
+        """The state of the current solve; ValueError where a checkpoint has led to none."""
+        if self._checkpoint is not None and not self.states:
+            raise self._checkpoint.damaged(ValueError("its stage is none of this fit"))
+        return self.states[-1]
 
     def solve(self, stage: Stage, problem: Problem, start: Floats | None = None) -> Floats:
         """The weights that the solver finds; at once where a checkpoint has them."""
         is_current = self._saved is not None and self._saved.about["stage"] == stage.name
+        self._check_kept(stage, problem)
         if stage.name in self._finished and not is_current:
             return self._finished[stage.name]
         state = self._first_state(stage, problem, start, is_current)
@@ -106,8 +115,11 @@ class Fit:
             about, arrays = self._saved
             self._saved = None
             state = {name.removeprefix("state_"): a for name, a in arrays.items() if name.startswith("state_")}
-            restored: State = self._solver.restore(problem, state, about["iteration"])
-            return restored
+            try:
+                return restored(self._solver, problem, state, about["iteration"])
+            except ValueError as error:
+                assert self._checkpoint is not None
+                raise self._checkpoint.damaged(error) from None
         if self._warm is not None and stage.phase == 1:
             warm: State = self._solver.warm(problem, self._warm)
             return warm
@@ -170,6 +182,19 @@ class Fit:
             self._early_stopping.n_looks_since_best = about["n_looks_since_best"]
             if "best" in arrays:
                 self._early_stopping.best = (about["best_loss"], arrays["best"])
+
+    def _check_kept(self, stage: Stage, problem: Problem) -> None:
+        """Raises ValueError where weights that may be a checkpoint's are not of this problem."""
+        if self._checkpoint is None:
+            return
+        best = None if self._early_stopping is None else self._early_stopping.best
+        kept = {"finished": self._finished.get(stage.name), "best": None if best is None else best[1]}
+        try:
+            for name, w in kept.items():
+                if w is not None:
+                    kept_floats(name, w, (problem.n_weights,))
+        except ValueError as error:
+            raise self._checkpoint.damaged(error) from None
 
     def _write(self, stage: Stage, state: State) -> None:
         if self._checkpoint is None:

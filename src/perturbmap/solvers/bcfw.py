@@ -142,7 +142,7 @@ class BCFW(Solver[BCFWState]):
         return begun
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> BCFWState:
-        return BCFWState.from_arrays(arrays, iteration, problem.data.layout.site_counts)
+        return BCFWState.from_arrays(arrays, iteration, problem.data.layout, problem.n_labels, problem.n_weights)
 
     def progress(self, problem: Problem, state: BCFWState) -> dict[str, float]:
         """The last certificate, and the maximisations so far."""

@@ -96,7 +96,9 @@ def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
 def restore_sgd(arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
     """The state whose arrays these are; without what was seen since the last report, where nobody kept it."""
     objective, n_seen, is_reported = arrays["seen"].tolist() if "seen" in arrays else (0.0, 0, False)
-    memory = np.array(arrays["memory"]) if "memory" in arrays else np.zeros((0, 0))
+    memory = np.array(arrays["memory"], dtype=np.float64) if "memory" in arrays else np.zeros((0, 0))
+    if memory.ndim != 2 or not np.isfinite(memory).all():
+        raise ValueError("the memory of the steps must be rows of finite numbers.")
     return SGDState(arrays["w"], arrays["average"], iteration, memory, objective, int(n_seen), bool(is_reported))
 
 

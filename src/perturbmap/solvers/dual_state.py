@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.potentials import Floats, Labels
+from perturbmap.potentials import Floats, Labels, Layout
 from perturbmap.solvers.base import State
 
 
@@ -79,14 +79,23 @@ class BCFWState(State):
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], iteration: int, site_counts: NDArray[np.int64]
+        cls, arrays: Mapping[str, NDArray[Any]], iteration: int, layout: Layout, n_labels: int, n_weights: int
     ) -> BCFWState:
-        """The state whose `arrays` these are; ``site_counts`` are the sizes of the examples."""
-        counts = arrays["counts"]
-        alphas = np.split(arrays["alpha"], np.cumsum(counts)[:-1])
-        labels = np.split(arrays["labels"], np.cumsum(counts * site_counts)[:-1])
-        blocks = [Block(y.reshape(len(alpha), -1), alpha) for y, alpha in zip(labels, alphas, strict=True)]
+        """The state whose `arrays` these are; ValueError where they are not those of such examples and weights."""
+        site_counts, n = layout.site_counts, len(layout)
+        alpha, labels, queue, gaps = (arrays[name] for name in ("alpha", "labels", "queue", "gaps"))
+        counts = _checked("counts", arrays["counts"], "iu", (n,), 1, len(alpha))
+        _checked("labels", labels, "iu", (int(counts @ site_counts),), 0, n_labels - 1)
+        _checked("alpha", alpha, "f", (int(counts.sum()),), 0, 1 + 1e-6)
+        _checked("queue", queue, "iu", (queue.size,), 0, n - 1)
+        _checked("gaps", gaps, "f", (n,), 0, np.inf)
+        _checked("a_alpha", arrays["a_alpha"], "f", (n_weights,), -np.inf, np.inf)
+        alphas = np.split(alpha, np.cumsum(counts)[:-1])
+        parts = np.split(labels, np.cumsum(counts * site_counts)[:-1])
+        blocks = [Block(y.reshape(len(a), -1), a) for y, a in zip(parts, alphas, strict=True)]
         b_alpha, done, oracle_calls, primal, certified_at = arrays["numbers"].tolist()
+        if not 0 <= done <= len(queue):
+            raise ValueError(f"{done} of {len(queue)} examples cannot be done.")
         return cls(
             arrays["w"],
             arrays["average"],
@@ -94,10 +103,19 @@ class BCFWState(State):
             blocks,
             arrays["a_alpha"],
             b_alpha,
-            arrays["gaps"],
-            arrays["queue"],
+            gaps,
+            queue,
             int(done),
             int(oracle_calls),
             primal,
             int(certified_at),
         )
+
+
+def _checked(
+    name: str, values: NDArray[Any], kinds: str, shape: tuple[int, ...], low: float, high: float
+) -> NDArray[Any]:
+    """An array of a file, which may be forged: the kernels index by what is in it."""
+    if values.dtype.kind not in kinds or values.shape != shape or not ((values >= low) & (values <= high)).all():
+        raise ValueError(f"{name} must be {shape} numbers from {low} to {high}.")
+    return values

@@ -118,6 +118,9 @@ class LBFGS(Solver[LBFGSState]):
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> LBFGSState:
         n_draws, before = int(arrays["n_draws"]), arrays.get("before")
+        check_count("n_draws", n_draws)
+        if before is not None and (before.shape != arrays["w"].shape or not np.isfinite(before).all()):
+            raise ValueError("the weights before the last doubling must be finite, and as many as there are.")
         return LBFGSState(arrays["w"], arrays["average"], iteration, n_draws=n_draws, before=before)
 
     def progress(self, problem: Problem, state: LBFGSState) -> dict[str, float]:

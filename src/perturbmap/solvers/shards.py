@@ -15,6 +15,7 @@ from perturbmap.noise import Domain
 from perturbmap.objectives import Objective, Targets
 from perturbmap.solvers.problem import Problem
 from perturbmap.structures import Structure
+from perturbmap.support.workers import delayed
 
 # How often work is done again whose workers died: once for bad luck, once more to be sure that it was not.
 _RETRIES = 2
@@ -96,7 +97,7 @@ T = TypeVar("T")
 
 def run_tasks(function: Callable[..., T], tasks: Sequence[Any], n_jobs: int | None, *arguments: Any) -> list[T]:
     """``function(task, *arguments)`` of each task, through joblib, in the order of the tasks."""
-    from joblib import Parallel, delayed
+    from joblib import Parallel
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     for attempt in range(_RETRIES + 1):

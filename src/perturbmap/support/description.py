@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from perturbmap.support.damage import reason, shown
 from perturbmap.support.parts import Part
 
 #: What `to_json` makes an object of that JSON has no word for.
@@ -47,23 +49,84 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any, own: Sequence[type] = ()) -> Any:
-    """The inverse of `to_json`; only classes of this package, and those in ``own``, are made."""
+    """The inverse of `to_json`; only classes of this package, and those in ``own``, are made.
+
+    ValueError for what `to_json` never makes, and for a part that cannot be made with its parameters.
+    """
+    try:
+        return _from_json(value, own)
+    except RecursionError:
+        raise ValueError("the file has a parameter that is nested too deeply.") from None
+
+
+def _from_json(value: Any, own: Sequence[type]) -> Any:
     if isinstance(value, list):
-        return [from_json(v, own) for v in value]
+        return [_from_json(v, own) for v in value]
     if not isinstance(value, dict):
         return value
-    if _ARRAY in value:
-        return np.array(value[_ARRAY], dtype=np.dtype(value["dtype"]))
-    if _TUPLE in value:
-        return tuple(from_json(v, own) for v in value[_TUPLE])
-    if _RANGE in value:
-        return range(*value[_RANGE])
-    if _DICT in value:
-        return {from_json(k, own): from_json(v, own) for k, v in value[_DICT]}
+    for key, read in _READ.items():
+        if key in value:
+            return read(value, own)
     made = _find_class(value.get("class"), bool(value.get("own")), own)
-    if "value" in value:
-        return made(value["value"])
-    return made(**{k: from_json(v, own) for k, v in value["params"].items()})
+    if issubclass(made, Enum):
+        return _choice(made, value.get("value"))
+    parameters = value.get("params")
+    if not isinstance(parameters, dict):
+        raise ValueError(f"the file has a {made.__name__} without parameters.")
+    known = {k: _from_json(v, own) for k, v in parameters.items()}
+    try:
+        return made(**known)
+    except Exception as error:  # a part of the user's may raise anything
+        raise ValueError(f"the file has a {made.__name__} that cannot be made ({reason(error)}).") from error
+
+
+def _read_array(value: dict[str, Any], own: Sequence[type]) -> Any:
+    match = re.fullmatch("[<>|=](?:([biuf][0-9]{1,2})|U[0-9]+)", str(value.get("dtype")))
+    if match is None:
+        raise ValueError(f"the file has an array of the type {shown(value.get('dtype'))}.")
+    try:
+        # Texts are as long as they are: a type may claim any length.
+        return np.array(value[_ARRAY], dtype=np.str_ if match[1] is None else np.dtype(match[0]))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"the file has an array that is none ({reason(error)}).") from None
+
+
+def _read_tuple(value: dict[str, Any], own: Sequence[type]) -> Any:
+    return tuple(_from_json(v, own) for v in _list_of(value, _TUPLE))
+
+
+def _read_range(value: dict[str, Any], own: Sequence[type]) -> Any:
+    numbers = _list_of(value, _RANGE)
+    if len(numbers) != 3 or not all(type(n) is int for n in numbers) or numbers[2] == 0:
+        raise ValueError(f"the file has a range of {shown(numbers)}.")
+    return range(*numbers)
+
+
+def _read_dict(value: dict[str, Any], own: Sequence[type]) -> Any:
+    pairs = _list_of(value, _DICT)
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise ValueError(f"the file has a dict of {shown(pairs)}.")
+    try:
+        return {_from_json(k, own): _from_json(v, own) for k, v in pairs}
+    except TypeError as error:
+        raise ValueError(f"the file has a dict that is none ({error}).") from None
+
+
+_READ = {_ARRAY: _read_array, _TUPLE: _read_tuple, _RANGE: _read_range, _DICT: _read_dict}
+
+
+def _list_of(value: dict[str, Any], key: str) -> list[Any]:
+    found = value[key]
+    if not isinstance(found, list):
+        raise ValueError(f"the file has a {key} of {shown(found)}.")
+    return found
+
+
+def _choice(made: type[Enum], value: Any) -> Enum:
+    try:
+        return made(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"the file has {shown(value)}, which is no {made.__name__}.") from None
 
 
 def _is_ours(cls: type) -> bool:
@@ -79,6 +142,8 @@ def _class_name(cls: type) -> str:
 
 def _find_class(name: Any, is_own: bool, own: Sequence[type]) -> type:
     """A class by its name: one that the caller brings, or a part or a choice of this package."""
+    if not isinstance(name, str):
+        raise ValueError(f"the file names the unknown class {shown(name)}.")
     if is_own:
         for cls in own:
             if cls.__name__ == name:
@@ -92,7 +157,7 @@ def _find_class(name: Any, is_own: bool, own: Sequence[type]) -> type:
     public = getattr(perturbmap, name, None) if name in perturbmap.__all__ else None
     found = [public] if public is not None else [cls for cls in _parts() if cls.__name__ == name and _is_ours(cls)]
     if len(found) != 1 or not isinstance(found[0], type) or not issubclass(found[0], (Part, Enum)):
-        raise ValueError(f"the file names the unknown class {name!r}.")
+        raise ValueError(f"the file names the unknown class {shown(name)}.")
     return found[0]
 
 

@@ -21,8 +21,9 @@ NOISE_RANGE = 41.0
 #: exp(-NEVER) is zero in double precision, whatever it is multiplied by.
 NEVER = 1500.0
 
-#: Numbers that the padded arrays may hold: one gigabyte.
-MAX_NUMBERS = 2**27
+#: Numbers that the padded arrays may hold: one gigabyte; and so many times what the model says, but some megabytes at
+#: least, so that a short file takes little.
+MAX_NUMBERS, MAX_PADDING, FEW_NUMBERS = 2**27, 1000, 2**22
 
 
 @final
@@ -51,7 +52,7 @@ class PairwiseModel:
         observed = dict(evidence or {})
         _check_evidence(graph, observed)
         reduced = reduce_factors(graph, observed)
-        label_of = _label_numbers(reduced.labels)
+        label_of = _label_numbers(reduced.labels, _most_numbers(graph))
         f = _potentials(graph, reduced, label_of >= 0)
         exchanged = sites_to_exchange(f)
         if exchanged.any():
@@ -94,24 +95,31 @@ def _check_evidence(graph: FactorGraph, evidence: Mapping[int, int]) -> None:
                 f"evidence must be labels that a variable has, but variable {v}, which has the labels "
                 f"0..{graph.cardinalities[v] - 1}, is observed to have {label}."
             )
-    if sum(graph.cardinalities) > MAX_NUMBERS:
+    if sum(graph.cardinalities) > _most_numbers(graph):
         raise ValueError(
-            f"the variables have {sum(graph.cardinalities):.1g} labels in all; the limit is {MAX_NUMBERS:.1g}."
+            f"the variables have {sum(graph.cardinalities):.1g} labels in all; the limit is "
+            f"{_most_numbers(graph):.1g}, for a model that says so little of them."
         )
 
 
-def _label_numbers(labels: list[NDArray[np.intp]]) -> Labels:
+def _most_numbers(graph: FactorGraph) -> int:
+    """How many numbers the padded arrays of a model may hold."""
+    n_said = len(graph.cardinalities) + sum(factor.table.size for factor in graph.factors)
+    return min(MAX_NUMBERS, max(FEW_NUMBERS, MAX_PADDING * n_said))
+
+
+def _label_numbers(labels: list[NDArray[np.intp]], most: int) -> Labels:
     counts = np.array([len(some) for some in labels])
-    if counts.size * counts.max() > MAX_NUMBERS:
-        raise ValueError(_too_large(int(counts.argmax()), int(counts.max())))
+    if counts.size * counts.max() > most:
+        raise ValueError(_too_large(int(counts.argmax()), int(counts.max()), most))
     numbers = np.full((len(labels), counts.max()), -1, dtype=np.int32)
     numbers[np.arange(counts.max()) < counts[:, None]] = np.concatenate(labels)
     return numbers
 
 
-def _too_large(v: int, n_labels: int) -> str:
+def _too_large(v: int, n_labels: int, most: int) -> str:
     return (
-        f"the model takes more than {MAX_NUMBERS * 8 // 2**30} GiB when all variables are given the {n_labels} "
+        f"the model takes more than {most * 8 / 2**30:.1g} GiB when all variables are given the {n_labels} "
         f"labels of variable {v}. Evidence for it would help."
     )
 
@@ -123,8 +131,9 @@ def _potentials(graph: FactorGraph, reduced: Reduced, is_label: NDArray[np.bool_
     if wide is not None:
         raise ValueError(_too_wide(graph, wide))
     edges: list[Scope] = sorted(scope for scope in reduced.tables if len(scope) == 2)
-    if n * k + len(edges) * k * k > MAX_NUMBERS:
-        raise ValueError(_too_large(int(is_label.sum(axis=1).argmax()), k))
+    most = _most_numbers(graph)
+    if n * k + len(edges) * k * k > most:
+        raise ValueError(_too_large(int(is_label.sum(axis=1).argmax()), k, most))
     unary = np.where(is_label, 0.0, -np.inf)
     pairwise = np.full((len(edges), k, k), np.nan)
     for e, scope in enumerate(edges):

@@ -6,8 +6,9 @@ evidence, which begins with a number of samples, is that of the competitions of 
 
 from __future__ import annotations
 
-import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from perturbmap.uai.factor_graph import MAX_LABELS, Factor, FactorGraph
 from perturbmap.uai.pairwise_model import PairwiseModel
@@ -19,7 +20,8 @@ def read(path: str | os.PathLike[str], evidence: str | os.PathLike[str] | None =
     graph = read_factors(path)
     observed = {} if evidence is None else read_evidence(evidence)
     try:
-        return PairwiseModel.of(graph, observed)
+        with _in_memory(path):
+            return PairwiseModel.of(graph, observed)
     except ValueError as error:
         beside = "" if evidence is None else f" with the evidence of {evidence}"
         raise ValueError(f"{path}{beside}: {error}") from None
@@ -30,7 +32,11 @@ def read_factors(path: str | os.PathLike[str]) -> FactorGraph:
 
     The tables hold factors, not logarithms, and the label of the last variable of a scope changes fastest.
     """
-    tokens = Tokens(path)
+    with _in_memory(path):
+        return _read_factors(Tokens(path))
+
+
+def _read_factors(tokens: Tokens) -> FactorGraph:
     if tokens.word("MARKOV or BAYES").upper() not in ("MARKOV", "BAYES"):
         raise tokens.error(0, "MARKOV or BAYES, the type of a network in the UAI format")
     n = tokens.integer("the number of variables, at least 1", 1, 10**17)
@@ -43,7 +49,7 @@ def read_factors(path: str | os.PathLike[str]) -> FactorGraph:
     scopes = [_read_scope(tokens, a, n) for a in range(n_factors)]
     parts = []
     for a, scope in enumerate(scopes):
-        size = math.prod(cardinalities[v] for v in scope)
+        size = _table_size(tokens, a, [cardinalities[v] for v in scope])
         tokens.integer(f"{size}, the size of the table of factor {a}", size, size)
         parts.append(tokens.skip(size, f"the table of factor {a}"))
     tokens.finish()
@@ -63,7 +69,12 @@ def read_evidence(path: str | os.PathLike[str]) -> dict[int, int]:
     Before that there may be a number of samples, which must be 1. The two layouts cannot be taken for each other: the
     first has an odd number of words, the second, with one sample, an even one.
     """
-    tokens = Tokens(path)
+    with _in_memory(path):
+        return _read_evidence(Tokens(path))
+
+
+def _read_evidence(tokens: Tokens) -> dict[int, int]:
+    path = tokens.path
     n_words = len(tokens.words)
     first = tokens.integer("a number of observed variables, or of samples", 0, 10**17)
     n_samples = _n_samples(tokens)
@@ -117,9 +128,31 @@ def _read_scope(tokens: Tokens, a: int, n: int) -> tuple[int, ...]:
     for _ in range(size):
         scope.append(tokens.integer(f"a variable of factor {a}, from 0 to {n - 1}", 0, n - 1))
     if len(set(scope)) < size:
-        twice = next(k for k in range(size) if scope[k] in scope[:k])
+        first = {v: k for k, v in reversed(list(enumerate(scope)))}
+        twice = next(k for k, v in enumerate(scope) if first[v] < k)
         raise tokens.error(tokens.position - size + twice, f"variables of factor {a} that differ from each other")
     return tuple(scope)
+
+
+@contextmanager
+def _in_memory(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise ValueError(f"{path} takes more memory than there is: give it evidence, or more memory.") from None
+
+
+def _table_size(tokens: Tokens, a: int, labels: list[int]) -> int:
+    """The number of entries of a table over variables with so many labels, none of which may be missing."""
+    size = 1
+    for n_labels in labels:
+        size *= n_labels
+        if size > tokens.n_left:  # multiplied no further: of a thousand variables it would have thousands of digits
+            raise ValueError(
+                f"{tokens.path} is truncated, or its counts are wrong: the table of factor {a}, over {len(labels)} "
+                f"variables, takes at least {size} words, but {tokens.n_left} follow."
+            )
+    return size
 
 
 def _expect(tokens: Tokens, n: int, what: str) -> None:

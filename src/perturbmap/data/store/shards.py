@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -13,11 +14,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 2
-STORE, MANIFEST = "store.json", "manifest.json"
-_NAME = re.compile(r"shard-(\d{6,})")
-#: Arrays that every shard has.
-NEEDED = ("features", "site_offsets", "edges", "edge_offsets", "sizes", "labels")
+from perturbmap.data.store.manifest import About, Manifest
+from perturbmap.support.damage import DAMAGE, reason
+from perturbmap.support.npy import load_array, read_header
+
+_NAME = re.compile(r"shard-([0-9]{6,})")
+# The arrays that offsets point into, and those that an array is held to.
+_ENDS = {"site_offsets": "features", "edge_offsets": "edges", "label_offsets": "label_features"}
+_CHECKED_FIRST = {"edges": ("site_offsets", "edge_offsets")}
+# Bytes that are read at a time, a multiple of the size of any number.
+_BLOCK = 2**20
 
 
 def shard_name(number: int) -> str:
@@ -29,69 +35,22 @@ def find_shards(folder: Path) -> list[Path]:
     """The finished shards, in order; raises an error where one is missing between others."""
     numbers = sorted(int(match[1]) for entry in os.listdir(folder) if (match := _NAME.fullmatch(entry)))
     if numbers != list(range(len(numbers))):
-        missing = next(n for n in range(len(numbers)) if n not in numbers)
+        missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
         raise ValueError(f"{folder} lacks {shard_name(missing)}, although it has later shards: put it back.")
     return [folder / shard_name(n) for n in numbers]
 
 
-def json_text(contents: dict[str, Any]) -> bytes:
-    """A JSON file with its own checksum, which `read_json` looks at."""
-    return json.dumps({**contents, "crc32": _json_checksum(contents)}).encode()
+#: What tells a file as it is now from any other file of the same name.
+Identity = tuple[str, int, int, int]
+
+# Files whose bytes this process has found to be right, and what they were held to.
+_CHECKED: set[tuple[Identity, object]] = set()
 
 
-def _json_checksum(contents: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(contents).encode())
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """The contents of a JSON file of this format version; ValueError where they are not those that were written."""
-    try:
-        contents = json.loads(path.read_bytes())
-        version = contents["format_version"]
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} is no {what}: it has no {path.name}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}).") from None
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format version {version}, this perturbmap reads {FORMAT_VERSION}: install the version that "
-            "wrote it."
-        )
-    stated = contents.pop("crc32", None)
-    if stated != _json_checksum(contents):
-        raise ValueError(f"{path} is damaged: its checksum is not that of its contents.")
-    return dict(contents)
-
-
-# Files whose bytes this process has found to be right.
-_CHECKED: set[tuple[str, int, int]] = set()
-
-
-def identity(file: Path) -> tuple[str, int, int]:
+def identity(file: Path) -> Identity:
     """What tells a file as it is now from any other file of the same name."""
     about = file.stat()
-    return str(file), about.st_mtime_ns, about.st_ino
-
-
-def _is_checked(file: Path) -> bool:
-    return identity(file) in _CHECKED
-
-
-def checksum(path: Path) -> int:
-    """The CRC-32 checksum of the bytes of a file."""
-    value = 0
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            value = zlib.crc32(block, value)
-    return value
-
-
-def count_examples(path: Path) -> int:
-    """The number of examples of a shard, from its manifest alone."""
-    n = read_json(path / MANIFEST, "shard").get("n_examples")
-    if not isinstance(n, int):
-        raise ValueError(f"{path / MANIFEST} is damaged: it does not say how many examples there are.")
-    return n
+    return str(file), about.st_mtime_ns, about.st_ctime_ns, about.st_ino
 
 
 @final
@@ -103,39 +62,100 @@ class Shard:
     n_examples: int
     n_sites: int
     files: dict[str, dict[str, Any]]
+    n_labels: int
 
     @classmethod
-    def open(cls, path: Path) -> Shard:
+    def open(cls, path: Path, about: About) -> Shard:
         """Reads the manifest and looks whether all files are there, in full; their bytes are read later."""
-        about = read_json(path / MANIFEST, "shard")
-        try:
-            shard = cls(path, int(about["n_examples"]), int(about["n_sites"]), dict(about["files"]))
-            missing = [name for name in NEEDED if name not in shard.files]
-            sizes = {name: int(entry["bytes"]) for name, entry in shard.files.items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path / MANIFEST} is damaged ({error!r}).") from None
-        if missing:
-            raise ValueError(f"{path / MANIFEST} is damaged: it lacks {', '.join(missing)}.")
-        for name, size in sizes.items():
-            file = path / f"{name}.npy"
+        manifest = Manifest.read(path, about)
+        for name, entry in manifest.files.items():
+            file, size = path / f"{name}.npy", entry["bytes"]
             found = file.stat().st_size if file.is_file() else None
             if found != size:
                 what = "it is missing" if found is None else f"it has {found} bytes where its manifest says {size}"
-                raise ValueError(
-                    f"{file} is damaged: {what}. Write {path.name} again, or open the store without it (shards=)."
-                )
-        return shard
+                raise _damaged(file, what)
+        return cls(path, *manifest, len(about.classes or ()))
 
     def array(self, name: str, *, mapped: bool = False) -> NDArray[Any]:
-        """An array, read or mapped; ValueError where its bytes are not those that were written."""
+        """An array, read or mapped; ValueError where its bytes are not those that were written, or make no sense."""
         file, entry = self.path / f"{name}.npy", self.files[name]
-        if not _is_checked(file) and checksum(file) != entry["crc32"]:
-            raise ValueError(
-                f"{file} is damaged: its checksum is not that of its manifest. Write {self.path.name} again, or open "
-                "the store without it (shards=)."
-            )
-        _CHECKED.add(identity(file))
-        array = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
-        if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
-            raise ValueError(f"{file} is damaged: it is not the array of its manifest.")
-        return np.asarray(array) if not mapped else array
+        others = _CHECKED_FIRST.get(name, ())
+        with _named(file):
+            checksums = tuple(self.files[one]["crc32"] for one in (name, *others))
+            held_to = identity(file), (checksums, self.n_sites, self.n_labels)
+        if is_new := held_to not in _CHECKED:
+            first = {other: self.array(other) for other in others}
+        with _named(file):
+            if is_new:
+                _read_through(file, entry["crc32"])
+            array = load_array(file, mapped=mapped)
+            if list(array.shape) != entry["shape"] or array.dtype.str != entry["dtype"]:
+                raise ValueError("it is not the array of its manifest")
+            if is_new:
+                self._check_values(name, array, **first)
+        _CHECKED.add(held_to)
+        return array
+
+    def _check_values(self, name: str, array: NDArray[Any], **first: NDArray[Any]) -> None:
+        """Raises ValueError where offsets, edges or labels point at nothing: kernels index by them."""
+        if name in _ENDS:
+            last = self.files[_ENDS[name]]["shape"][0]
+            if array[0] != 0 or array[-1] != last or not (array[1:] >= array[:-1]).all():
+                raise ValueError(f"it must rise from 0 to {last}")
+        elif name == "edges":
+            sites, counts = first["site_offsets"], np.diff(first["edge_offsets"])
+            low, high = np.repeat(sites[:-1], counts)[:, None], np.repeat(sites[1:], counts)[:, None]
+            if not ((array >= low) & (array < high)).all() or (array[:, 0] == array[:, 1]).any():
+                raise ValueError("its edges must join two different sites of their example")
+        elif name == "labels" and array.size and not (array.min() >= -1 and array.max() < self.n_labels):
+            raise ValueError(f"its labels must be from -1 to {self.n_labels - 1}")
+        elif name == "sizes" and (array < 0).any():
+            raise ValueError("its sizes must not be negative")
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Where reading an array fails, a ValueError names its file."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise _damaged(file, reason(error)) from None
+
+
+def _read_through(file: Path, crc32: int) -> None:
+    """Raises ValueError where the checksum of a file is another, or a number is not finite."""
+    with open(file, "rb") as opened:
+        header = read_header(opened, os.fstat(opened.fileno()).st_size)
+        opened.seek(0)
+        value = zlib.crc32(opened.read(header.offset))
+        is_finite = True
+        while block := opened.read(_BLOCK):
+            value = zlib.crc32(block, value)
+            is_finite = is_finite and _is_finite(block, header.dtype)
+    if value != crc32:
+        raise ValueError("its checksum is not that of its manifest")
+    if not is_finite:
+        raise ValueError("it holds numbers that are not finite")
+
+
+def checksum(path: Path) -> int:
+    """The CRC-32 checksum of the bytes of a file."""
+    value = 0
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def _is_finite(block: bytes, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind != "f" or len(block) % dtype.itemsize:
+        return dtype.kind != "f"
+    if dtype.itemsize == 2:  # NumPy is slow at these; the exponent of what is not finite is all ones
+        return int((np.frombuffer(block, dtype=np.uint16) & 0x7FFF).max()) < 0x7C00
+    return bool(np.isfinite(np.frombuffer(block, dtype=dtype)).all())
+
+
+def _damaged(file: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{file} is damaged: {why}. Write {file.parent.name} again, or open the store without it (shards=)."
+    )

@@ -16,18 +16,13 @@ from perturbmap.data.dataset import Dataset, ShardContents, Shards, StoredExampl
 from perturbmap.data.examples import Example
 from perturbmap.data.labels import EncodedLabels, encode_labels
 from perturbmap.data.rows import Rows
+from perturbmap.data.store.manifest import MANIFEST, About, count_examples
 from perturbmap.data.store.mapped import MappedMatrix, MappedRows
-from perturbmap.data.store.shards import (
-    MANIFEST,
-    STORE,
-    Shard,
-    count_examples,
-    find_shards,
-    identity,
-    read_json,
-    shard_name,
-)
+from perturbmap.data.store.shards import Identity, Shard, find_shards, identity, shard_name
 from perturbmap.potentials import Layout, offsets_of
+
+# The two sites of an edge are 32-bit numbers.
+_MOST_SITES = 2**31 - 1
 
 
 @final
@@ -51,7 +46,7 @@ class StoreShards(Shards):
 # Workers of a fit come back to their shards round after round. What is kept of one, labels and edges, is about a
 # hundredth of it: of 256 shards of 64 MB, some 160 MB.
 @lru_cache(maxsize=256)
-def _open_shard(path: Path, shard: int, first: int, manifest: tuple[str, int, int]) -> ShardContents:
+def _open_shard(path: Path, shard: int, first: int, manifest: Identity) -> ShardContents:
     store = Store.one_shard(path, shard, first)
     labels = None if store.classes is None else store.y
     known = None if labels is None else encode_labels(labels, store.dataset, labels.classes)
@@ -72,7 +67,7 @@ class Store(StoredExamples):
 
     def __init__(self, path: str | os.PathLike[str], shards: Sequence[int] | None = None) -> None:
         self.path = Path(path).absolute()  # workers may be in another folder
-        self._about = read_json(self.path / STORE, "store")
+        self._about = About.read(self.path)
         folders = find_shards(self.path)
         if not folders:
             raise ValueError(
@@ -85,12 +80,16 @@ class Store(StoredExamples):
             raise ValueError(f"shards must be sorted, and none may repeat, but are {self.shards}.")
         # The number of an example in the whole store is that of its random stream: all shards are counted.
         chosen = set(self.shards)
-        parts = {n: Shard.open(folders[n]) for n in self.shards}
+        parts = {n: Shard.open(folders[n], self._about) for n in self.shards}
         counts = [parts[n].n_examples if n in chosen else count_examples(folder) for n, folder in enumerate(folders)]
         firsts = offsets_of(counts)
         self._set([parts[n] for n in self.shards], firsts[self.shards].tolist())
 
     def _set(self, parts: list[Shard], firsts: list[int]) -> None:
+        if sum(shard.n_sites for shard in parts) > _MOST_SITES:
+            raise ValueError(
+                f"{self.path} has more than {_MOST_SITES} sites in these shards: open fewer at once (shards=)."
+            )
         self._parts, self._firsts = parts, firsts
         self._offsets = offsets_of([s.n_examples for s in parts])
 
@@ -99,8 +98,8 @@ class Store(StoredExamples):
         """A shard whose first example has the number ``first`` in the whole store: no other is looked at."""
         store = object.__new__(cls)
         store.path, store.shards = Path(path).absolute(), [number]
-        store._about = read_json(store.path / STORE, "store")
-        store._set([Shard.open(store.path / shard_name(number))], [first])
+        store._about = About.read(store.path)
+        store._set([Shard.open(store.path / shard_name(number), store._about)], [first])
         return store
 
     def __reduce__(self) -> Any:
@@ -118,8 +117,7 @@ class Store(StoredExamples):
     @property
     def classes(self) -> list[Any] | None:
         """The values of its labels, or None where it was written without labels."""
-        classes: list[Any] | None = self._about["classes"]
-        return classes
+        return self._about.classes
 
     def __getitem__(self, index: Any) -> Any:
         """An example, or a list of them for a slice."""
@@ -170,13 +168,13 @@ class Store(StoredExamples):
             np.concatenate(streams).astype(np.uint64),
         )
         label_features = edge_features = None
-        if self._about["n_label_features"] is not None:
+        if self._about.n_label_features is not None:
             label_features = [
                 rows
                 for shard in self._parts
                 for rows in np.split(shard.array("label_features"), shard.array("label_offsets")[1:-1])
             ]
-        if self._about["n_edge_features"] is not None:
+        if self._about.n_edge_features is not None:
             edge_features = self._rows("edge_features", layout.edge_offsets)
         return Dataset(
             layout,
@@ -189,7 +187,8 @@ class Store(StoredExamples):
         )
 
     def _rows(self, name: str, offsets: NDArray[np.int64]) -> Rows:
-        return MappedRows.of(MappedMatrix(self._parts, name, int(self._about[f"n_{name}"])), offsets)
+        n_columns = self._parts[0].files[name]["shape"][1]
+        return MappedRows.of(MappedMatrix(self._parts, name, n_columns), offsets)
 
 
 def _join_offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:

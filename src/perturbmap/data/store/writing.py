@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
-import shutil
-import socket
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,21 +18,14 @@ from perturbmap.data.dataset import Dataset
 from perturbmap.data.examples import Example
 from perturbmap.data.labels import encode_labels, find_classes
 from perturbmap.data.rows import Rows
-from perturbmap.data.store.shards import (
-    FORMAT_VERSION,
-    MANIFEST,
-    STORE,
-    checksum,
-    find_shards,
-    json_text,
-    read_json,
-    shard_name,
-)
+from perturbmap.data.store.creating import check_new, creating, holding
+from perturbmap.data.store.manifest import DTYPES, FORMAT_VERSION, MANIFEST, About, json_text
+from perturbmap.data.store.shards import checksum, find_shards, shard_name
 from perturbmap.potentials import offsets_of
 from perturbmap.support.checks import check_count
-from perturbmap.support.files import write_atomically
+from perturbmap.support.files import clear_leftovers, flush, hidden_folder, naming, write_new
+from perturbmap.support.npy import write_array
 
-_PARTIAL = "partial-"
 #: Bytes of features in a shard, about. Two or three shards are in memory at a time, and long reads begin here.
 SHARD_BYTES = 64 * 2**20
 
@@ -60,7 +51,7 @@ def write_store(
         are alike should not lie together, so shuffle before you write.
     append : to a store that is there; without it, such a store is an error
     """
-    if dtype not in (None, "float16", "float32", "float64"):
+    if dtype not in (None, *DTYPES):
         raise ValueError(f'dtype must be "float16", "float32" or "float64", but is {dtype!r}.')
     check_count("shard_bytes", shard_bytes)
     if classes is not None:
@@ -68,48 +59,44 @@ def write_store(
         if not all(isinstance(c, (str, bool, int, float)) for c in classes):
             raise ValueError("classes must be numbers, texts or booleans to be kept in a store.")
     folder = Path(path).absolute()
-    if append:
-        about = read_json(folder / STORE, "store")
-        if classes is not None and classes != about["classes"]:
-            raise ValueError(f"classes must be those of the store, {about['classes']}, but are {classes}.")
-        if dtype not in (None, about["dtype"]):
-            raise ValueError(f"dtype must be that of the store, {about['dtype']}, but is {dtype}.")
-        classes, dtype = about["classes"], about["dtype"]
-    else:
-        about, dtype = None, dtype or "float32"
-        _check_new(folder)
-    if labels is not None and classes is None:
-        raise ValueError("classes must name all values of labels: the first shard may not show them all.")
-    n_written = 0
-    for shard in _batches(examples, labels, np.dtype(dtype).itemsize, shard_bytes):
-        data = Dataset.from_examples([x for x, _ in shard])
-        columns = _columns(data)
-        if about is not None and columns != {key: about[key] for key in columns}:
-            raise ValueError(
-                "examples must have the numbers of features of the store, and edge features of its type, "
-                f"{ {k: about[k] for k in columns} }, but examples {n_written} to {n_written + len(shard) - 1} have "
-                f"{columns}."
-            )
-        y: list[Any] = [entry for _, entry in shard]
-        known = encode_labels(y, data, [] if classes is None else classes, "labels")
-        if not known.is_hard:
-            raise ValueError("labels must be labels or None, not soft ones: those are passed to fit as a list.")
-        if about is None:  # nothing is there before a first shard is right
-            about = {"format_version": FORMAT_VERSION, "dtype": dtype, "classes": classes, **columns}
-            _check_new(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / STORE, functools.partial(_fill, json_text(about)))
-        _write_shard(folder, data, known.labels, np.dtype(dtype))
-        n_written += len(shard)
+    clear_leftovers(folder)
+    with ExitStack() as held:
+        about = held.enter_context(holding(folder)) if append else None
+        if about is None:
+            dtype = dtype or "float32"
+            check_new(folder)
+        else:
+            if classes is not None and classes != about.classes:
+                raise ValueError(f"classes must be those of the store, {about.classes}, but are {classes}.")
+            if dtype not in (None, about.dtype):
+                raise ValueError(f"dtype must be that of the store, {about.dtype}, but is {dtype}.")
+            classes, dtype = about.classes, about.dtype
+        if labels is not None and classes is None:
+            raise ValueError("classes must name all values of labels: the first shard may not show them all.")
+        n_written = 0
+        for shard in _batches(examples, labels, np.dtype(dtype).itemsize, shard_bytes):
+            data = Dataset.from_examples([x for x, _ in shard])
+            found = _about(data, dtype, classes)
+            if about is not None and found != about:
+                raise ValueError(
+                    "examples must have the numbers of features of the store, and edge features of its type, "
+                    f"{_columns(about)}, but examples {n_written} to {n_written + len(shard) - 1} have "
+                    f"{_columns(found)}."
+                )
+            y: list[Any] = [entry for _, entry in shard]
+            known = encode_labels(y, data, [] if classes is None else classes, "labels")
+            if not known.is_hard:
+                raise ValueError("labels must be labels or None, not soft ones: those are passed to fit as a list.")
+            features = _features(data, np.dtype(dtype))
+            if about is None:  # nothing is there before a first shard is right
+                check_new(folder)
+                about = held.enter_context(creating(folder, found))
+            with naming(folder):
+                _write_shard(folder, data, features, known.labels)
+            n_written += len(shard)
     if about is None:
         raise ValueError("examples must hold at least one example, but is empty.")
     return n_written
-
-
-def _check_new(folder: Path) -> None:
-    """A store whose writer was killed before its first shard holds nothing, and is written anew."""
-    if folder.is_dir() and find_shards(folder):
-        raise FileExistsError(f"{folder} is a store already: pass append=True to add to it, or name another folder.")
 
 
 def _batches(
@@ -139,22 +126,34 @@ def _batches(
         yield batch
 
 
-def _columns(data: Dataset) -> dict[str, int | str | None]:
+def _about(data: Dataset, dtype: str, classes: Sequence[Hashable] | None) -> About:
     """What all shards of a store have in common: a worker that sees one of them computes as one that sees all."""
-    return {
-        "n_features": data.n_features,
-        "n_edge_features": None if data.edge_features is None else data.edge_features.n_columns,
-        "edge_dtype": None if data.edge_features is None else str(data.edge_features.matrix.dtype),
-        "n_label_features": None if data.label_features is None else int(data.label_features[0].shape[1]),
-    }
+    return About(
+        dtype=dtype,
+        classes=None if classes is None else list(classes),
+        n_features=data.n_features,
+        n_edge_features=None if data.edge_features is None else data.edge_features.n_columns,
+        edge_dtype=None if data.edge_features is None else str(data.edge_features.matrix.dtype),
+        n_label_features=None if data.label_features is None else int(data.label_features[0].shape[1]),
+    )
 
 
-def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: np.dtype[Any]) -> None:
-    """Writes a shard under another name, and renames it when all of it is on disk."""
+def _columns(about: About) -> dict[str, int | str | None]:
+    """What examples have, as an error tells it."""
+    return {name: value for name, value in about._asdict().items() if name not in ("dtype", "classes")}
+
+
+def _features(data: Dataset, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The features in the type of the store."""
     with np.errstate(over="ignore"):
-        features = data.features.matrix.astype(dtype)
+        features: NDArray[Any] = data.features.matrix.astype(dtype)
     if not np.isfinite(features).all():
         raise ValueError(f"features are too large for {dtype.name}: choose a wider dtype for the store.")
+    return features
+
+
+def _write_shard(folder: Path, data: Dataset, features: NDArray[Any], labels: NDArray[np.int32]) -> None:
+    """Writes a shard under another name, and renames it when all of it is on disk."""
     arrays = {
         "features": features,
         "site_offsets": data.layout.site_offsets,
@@ -168,19 +167,13 @@ def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: 
     if data.label_features is not None:
         arrays["label_features"] = np.concatenate(data.label_features)
         arrays["label_offsets"] = offsets_of([len(z) for z in data.label_features])
-    _remove_leftovers(folder)
-    partial = folder / f"{_PARTIAL}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
-    try:
-        partial.mkdir()
+    with hidden_folder(folder) as partial:
         files = {}
         for name, array in arrays.items():
             file = partial / f"{name}.npy"
             with open(file, "wb") as out:
-                # As np.save does, but by a write that says why it failed.
-                np.lib.format.write_array_header_1_0(out, np.lib.format.header_data_from_array_1_0(array))
-                out.write(np.ascontiguousarray(array).data if array.size else b"")
-                out.flush()
-                os.fsync(out.fileno())
+                write_array(out, array)
+                flush(out)
             files[name] = {
                 "shape": list(array.shape),
                 "dtype": array.dtype.str,
@@ -198,16 +191,9 @@ def _write_shard(folder: Path, data: Dataset, labels: NDArray[np.int32], dtype: 
             "n_sites": data.n_sites,
             "files": files,
         }
-        write_atomically(partial / MANIFEST, functools.partial(_fill, json_text(about)))
+        write_new(partial / MANIFEST, json_text(about))
         _sync(partial)
         _rename(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-def _fill(text: bytes, file: IO[bytes]) -> None:
-    file.write(text)
 
 
 def _rename(partial: Path, folder: Path) -> None:
@@ -232,24 +218,3 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Removes what writers of this machine left that were killed."""
-    if os.name != "posix":  # elsewhere one cannot ask whether a process is alive without ending it
-        return
-    prefix = f"{_PARTIAL}{socket.gethostname()}-"
-    for entry in folder.glob(f"{_PARTIAL}*"):
-        process = entry.name.removeprefix(prefix).split("-")[0]
-        if entry.name.startswith(prefix) and process.isdigit() and not _is_alive(int(process)):
-            shutil.rmtree(entry, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

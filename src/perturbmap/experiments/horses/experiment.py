@@ -24,7 +24,7 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
@@ -61,6 +61,7 @@ from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, PlainStep
 from perturbmap.structures import BinaryGraph
 from perturbmap.support.progress import Progress
+from perturbmap.support.workers import delayed
 
 # A task, in a process of its own.
 
