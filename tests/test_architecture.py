@@ -88,7 +88,7 @@ def defined_here(tree: ast.AST) -> set[str]:
 
 
 #: Private by their name and public by their documentation.
-_OF_OTHERS = {"_core", "_asdict", "_replace", "_fields"}
+_OF_OTHERS = {"_core", "_asdict", "_replace", "_fields", "_exit"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

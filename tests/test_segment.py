@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +18,9 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 
 from PIL import Image
 
-from perturbmap import DoubleSGD, PlainStep, StructuredPredictor
-from perturbmap.cli.main import main
+from perturbmap import StructuredPredictor
 from perturbmap.cli.segment_runs import duration
 from perturbmap.images import (
-    ImageFeatures,
     Masks,
     Quality,
     Segmentation,
@@ -36,7 +28,6 @@ from perturbmap.images import (
     SkippedImageWarning,
     TrainingSet,
     cross_validate,
-    segmentation_predictor,
 )
 from perturbmap.images.folders import list_images, match_masks, read_boxes
 from perturbmap.images.reading import image_size, read_image, reduce_image
@@ -45,43 +36,7 @@ from perturbmap.images.superpixels import stretch
 from perturbmap.images.time_estimate import seconds_to_fit
 from perturbmap.solvers.double_sgd import Passes
 
-FIT = ["--superpixels", "50", "--jobs", "1"]
-
-
-class Done(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-def run(*arguments: object) -> Done:
-    """The command's entry point, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    before = sys.argv
-    sys.argv = ["perturbmap", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = before
-    assert "Traceback" not in err.getvalue()
-    return Done(code, out.getvalue(), err.getvalue())
-
-
-def scene(seed: int, height: int = 84, width: int = 100) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A striped ellipse on mottled ground, and its mask."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[:height, :width]
-    cy, cx = rng.uniform(0.4, 0.6) * height, rng.uniform(0.4, 0.6) * width
-    blob = ((y - cy) / rng.uniform(20, 28)) ** 2 + ((x - cx) / rng.uniform(24, 34)) ** 2 < 1
-    mottles = np.kron(rng.normal(size=(height // 4 + 1, width // 4 + 1)), np.ones((4, 4)))[:height, :width]
-    pattern = np.where(blob, np.sin(x * 0.9 + rng.uniform(0, 6)), mottles)
-    tint = np.where(blob[..., None], [160, 110, 70], [90, 120, 75]) + rng.normal(0, 8, 3)
-    image = tint + 22 * pattern[..., None] + rng.normal(0, 5, (height, width, 3))
-    return image.clip(0, 255).astype(np.uint8), blob.astype(np.uint8)
+from .scenes import FIT, Done, coarse, fit_small, make_small, quick, run, scene
 
 
 def save_as(kind: str, image: NDArray[np.uint8], path: Path) -> Path:
@@ -98,19 +53,6 @@ def save_as(kind: str, image: NDArray[np.uint8], path: Path) -> Path:
     path = path.with_suffix({"deep": ".tif", "palette": ".gif", "clear": ".PNG"}.get(kind, ".png"))
     picture.save(path)
     return path
-
-
-def coarse(n_superpixels: int = 50, **settings: Any) -> ImageFeatures:
-    """With few words, which take less time to learn."""
-    words = {"n_position_words": 4, "n_colour_words": 16, "n_sift_words": 32, "n_samples": 8000}
-    return ImageFeatures(n_superpixels, **{**words, **settings})
-
-
-def quick(l2: float = 3e-3, seed: int = 0) -> StructuredPredictor:
-    """The recipe, in less time."""
-    predictor = segmentation_predictor(l2, seed)
-    predictor.solver = DoubleSGD(n_passes=40, batch_size=1, step=PlainStep(0.5))
-    return predictor
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -303,36 +245,19 @@ def test_predicted_masks_are_masks_to_learn_from(world: World, results: Path, tm
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """Four images with masks, in a folder of one's own."""
-    for name in ("photos", "masks"):
-        (tmp_path / name).mkdir()
-    for n in range(4):
-        image, mask = scene(n)
-        Image.fromarray(image).save(tmp_path / "photos" / f"s{n}.png")
-        Image.fromarray(255 * mask).save(tmp_path / "masks" / f"s{n}.png")
-    return tmp_path
+    return make_small(tmp_path)
 
 
-def fit_small(root: Path, *more: object) -> Done:
-    folders = ["--images", root / "photos", "--masks", root / "masks"]
-    return run("segment", "fit", *folders, "--out", root / "m.pm", *FIT, "--no-check", *more)
-
-
-def test_masks_of_another_size_are_refused_or_stretched(small: Path) -> None:
-    """Both sizes are named, and the option; one that lies on its side or has another shape is never stretched."""
+def test_masks_of_another_shape_are_refused(small: Path) -> None:
+    """Both sizes are named; one that lies on its side is said to; one of another size alone is stretched."""
     Image.fromarray(255 * scene(1, 168, 200)[1]).save(small / "masks" / "s1.png")
-    done = fit_small(small)
-    assert done.code == 1
-    for word in ("1 mask has another size", "200 x 168 pixels", "is 100 x 84", "--resize-masks"):
-        assert word in done.stderr
-    assert not (small / "m.pm").exists()
-    assert fit_small(small, "--resize-masks").code == 0
-    assert (small / "m.pm").exists()
-    Image.fromarray(255 * scene(1, 100, 84)[1]).save(small / "masks" / "s1.png")
-    done = fit_small(small, "--resize-masks", "--overwrite")
-    assert (done.code, "lies on its side" in done.stderr) == (1, True)
-    Image.fromarray(255 * scene(1, 100, 300)[1]).save(small / "masks" / "s1.png")
-    done = fit_small(small, "--resize-masks", "--overwrite")
-    assert (done.code, "differ in shape" in done.stderr) == (1, True)
+    assert fit_small(small).code == 0
+    for shape, words in (((100, 84), "lies on its side"), ((100, 300), "differ in shape")):
+        Image.fromarray(255 * scene(1, *shape)[1]).save(small / "masks" / "s1.png")
+        done = fit_small(small, "--overwrite")
+        assert done.code == 1
+        for word in (f"s1.png is {shape[1]} x {shape[0]} pixels", "s1.png is 100 x 84", words):
+            assert word in done.stderr
 
 
 def spoil_names(root: Path) -> None:
@@ -342,7 +267,12 @@ def spoil_names(root: Path) -> None:
 
 def spoil_masks(root: Path) -> None:
     for path in sorted((root / "masks").iterdir()):
-        Image.fromarray(pixels(path) // 2).save(path)
+        Image.fromarray(pixels(path) // 9).save(path)
+
+
+def break_masks(root: Path) -> None:
+    for path in sorted((root / "masks").iterdir()):
+        path.write_bytes(b"no image")
 
 
 def empty_masks(root: Path) -> None:
@@ -355,13 +285,14 @@ def empty_masks(root: Path) -> None:
     [
         (lambda root: shutil.copy(root / "photos" / "s1.png", root / "photos" / "s1.tiff"), [], 1, ["s1.tiff"]),
         (spoil_names, [], 1, ["mask of s0.png must be s0.png", "named like label-s0.png"]),
-        (spoil_masks, [], 1, ["s0.png is no mask", "s3.png is no mask", "masks holds no mask that can be used"]),
+        (spoil_masks, [], 1, ["s0.png is no mask", "--mask-threshold T", "first of 4"]),
+        (break_masks, [], 1, ["s0.png is damaged", "s3.png is damaged", "masks holds no mask that can be used"]),
         (empty_masks, [], 1, ["masks must show some foreground"]),
         (lambda root: shutil.rmtree(root / "photos"), [], 2, ["photos"]),
         (lambda root: [p.unlink() for p in (root / "photos").iterdir()], [], 1, ["photos holds no image files"]),
         (lambda root: (root / "b.json").write_text("{"), ["--boxes", "b.json"], 1, ["b.json is no JSON"]),
         (lambda root: (root / "b.json").write_text("[]"), ["--boxes", "b.json"], 1, ["b.json must hold"]),
-        (lambda root: (root / "b.json").write_text('{"s1": [[1, 2]]}'), ["--boxes", "b.json"], 1, ["for s1"]),
+        (lambda root: (root / "b.json").write_text('{"s1": [[1, 2]]}'), ["--boxes", "b.json"], 1, ["for 's1'"]),
         (lambda root: (root / "b.json").write_text('{"z": []}'), ["--boxes", "b.json"], 1, ["like 'z'", "like 's0'"]),
         (lambda root: None, ["--masks", "photos"], 2, ["must be two folders"]),
         (lambda root: None, ["--out", "photos"], 2, ["photos"]),
@@ -430,31 +361,6 @@ def test_broken_images_do_not_stop_the_others(world: World, tmp_path: Path) -> N
     assert done.code == 0
     assert done.stdout.startswith("1 image segmented")
     assert "bad.png is damaged" in done.stderr
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_no_model_and_keeps_features(small: Path) -> None:
-    """Exit code 130 and a word, wherever it comes; what was cached is there."""
-    command = [str(Path(sys.executable).with_name("perturbmap")), "segment", "fit", "--images", str(small / "photos")]
-    command += ["--masks", str(small / "masks"), "--out", str(small / "m.pm"), "--cache", str(small / "cache"), *FIT]
-    child = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )
-    deadline = time.monotonic() + 120
-    while not list(small.glob("cache/*/checksums.json")):
-        assert time.monotonic() < deadline
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
-    assert child.returncode == 130
-    assert "Interrupted before the model was written. Features that are done are kept in --cache." in errors
-    assert "Traceback" not in errors
-    assert not [path for path in small.iterdir() if path.name not in ("photos", "masks", "cache")]
 
 
 # Its parts
@@ -636,6 +542,21 @@ def test_boxes_may_be_named_by_file(tmp_path: Path) -> None:
     assert read_boxes(tmp_path / "b.json") == {"a": [[1, 2, 3, 4]], "b.c": []}
 
 
+def test_boxes_that_are_none_are_told_of_in_short(tmp_path: Path) -> None:
+    """However deep, however long."""
+    for text in (
+        "[" * 100_000,
+        '{"a": ' * 100_000,
+        '{"a": [' + "[1]," * 10_000 + "[1]]}",
+        "\xff",
+        '{"a": [[1, 2, 3, Infinity]]',
+    ):
+        (tmp_path / "b.json").write_text(text, encoding="latin-1")
+        with pytest.raises(ValueError, match=r"b\.json (is no JSON|must hold)") as caught:
+            read_boxes(tmp_path / "b.json")
+        assert len(str(caught.value)) < 1000
+
+
 def test_help_tells_what_there_is() -> None:
     """On lines of their own."""
     text = run("segment", "--help").stdout
@@ -649,6 +570,6 @@ def test_help_tells_what_there_is() -> None:
         "--jobs",
         "--seed",
         "--overwrite",
-        "--resize-masks",
+        "--mask-threshold",
     ):
         assert option in run("segment", "fit", "--help").stdout

@@ -42,7 +42,19 @@ cli.add_command(infer)
 cli.add_command(prepare_voc)
 
 
-@cli.group()
+class GoesOn(click.Group):
+    """Commands that, interrupted, go on where they stopped."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command; Ctrl-C with a word of what is kept."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted. What is finished is kept: the same command goes on from there.", err=True)
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+@cli.group(cls=GoesOn)
 def reproduce() -> None:
     """Regenerate the paper's tables.
 
@@ -63,10 +75,16 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted. What is finished is kept: the same command goes on from there.", err=True)
+        click.echo("Interrupted.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        click.echo(f"Error: {error or type(error).__name__} (perturbmap --debug ... shows where)", err=True)
+        click.echo(f"Error: {_words(error)} (perturbmap --debug ... shows where)", err=True)
         sys.exit(EXIT_ERROR)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from perturbmap.cli.interrupts import while_loading
+
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -27,12 +29,13 @@ def prepare_voc(
     small and its "val" is the test set. Images with boxes alone are medium; for horses, VOC's action set gives
     unlabelled ones.
     """
-    from perturbmap.cli.segment_runs import plainly
-    from perturbmap.images.voc import prepare_voc as prepare
+    with while_loading():
+        from perturbmap.cli.plainly import plainly
+        from perturbmap.images.voc import prepare_voc as prepare
 
     if n_test is not None and sbd is None:
         raise click.UsageError("--test is for --sbd; without it, VOC's own validation images are the test set.")
-    with plainly("Interrupted; nothing was written."):
+    with plainly(lambda: "Interrupted; nothing was written."):
         counts = prepare(path, out, class_name, sbd=sbd, unlabelled=unlabelled, n_test=n_test, seed=seed)
     for part, n in counts.items():
         click.echo(f"{part:<11}{n:>6} images")

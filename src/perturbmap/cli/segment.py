@@ -7,19 +7,26 @@ from typing import Any
 
 import click
 
+from perturbmap.cli.interrupts import while_loading
+
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
 _jobs = click.option("--jobs", type=click.IntRange(min=1), help="Processes to use.  [default: one per core]")
 _overwrite = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-_resize = click.option("--resize-masks", is_flag=True, help="Accept masks of another size than their image.")
 _masks = click.option(
     "--masks",
     type=FOLDER,
     required=True,
     help="Folder of masks: NAME.png (or NAME_mask.png) for the image NAME.jpg. Black (0) is background; white (255), "
-    "or 1, is foreground. Where a mask holds 1 and 255, 255 is void, which does not count.",
+    "or 1, is foreground. Where a mask holds 1 and 255, 255 is void, which does not count. Grey masks, such as JPEG "
+    "files, are cut in the middle if they are nearly black and white.",
+)
+_threshold = click.option(
+    "--mask-threshold",
+    type=click.FloatRange(min=0, min_open=True, max=255),
+    help="Take pixels of masks of at least this grey, up to 255, for foreground, and all others for background.",
 )
 
 
@@ -86,7 +93,7 @@ def segment() -> None:
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Estimate the error on new images.")
 @_jobs
-@_resize
+@_threshold
 @_overwrite
 def fit(**options: Any) -> None:
     """Learn from images with masks, and from others.
@@ -94,7 +101,8 @@ def fit(**options: Any) -> None:
     Images without a mask are used too: where --boxes has them, everything outside their boxes is background; of the
     others, nothing is known. Files go together by name: photo7.jpg, its mask photo7.png, its boxes "photo7".
     """
-    from perturbmap.cli import segment_runs
+    with while_loading():
+        from perturbmap.cli import segment_runs
 
     segment_runs.fit(**options)
 
@@ -109,7 +117,8 @@ def fit(**options: Any) -> None:
 @_overwrite
 def predict(**options: Any) -> None:
     """Segments images; the help of the command is `_PREDICT`."""
-    from perturbmap.cli import segment_runs
+    with while_loading():
+        from perturbmap.cli import segment_runs
 
     segment_runs.predict(**options)
 
@@ -120,10 +129,11 @@ def predict(**options: Any) -> None:
 @_masks
 @click.option("--csv", type=NEW_FILE, help="Write the measures of each image to this file.")
 @_jobs
-@_resize
+@_threshold
 @_overwrite
 def evaluate(**options: Any) -> None:
     """Measure a model on images with masks."""
-    from perturbmap.cli import segment_runs
+    with while_loading():
+        from perturbmap.cli import segment_runs
 
     segment_runs.evaluate(**options)

@@ -7,8 +7,8 @@ import io
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -16,10 +16,8 @@ from typing import Any
 
 import click
 import numpy as np
-from tqdm import tqdm
 
-from perturbmap.cli.exit_codes import EXIT_INTERRUPTED
-from perturbmap.estimator import FitInterruptedWarning
+from perturbmap.cli.plainly import plainly
 from perturbmap.images import ImageFeatures, Masks, Quality, Segmenter, TrainingSet, cross_validate
 from perturbmap.images.folders import list_images, match_masks, read_boxes
 from perturbmap.images.parallel import for_each
@@ -27,12 +25,13 @@ from perturbmap.images.reading import SkippedImageWarning
 from perturbmap.images.results import COLUMNS, result_files, write_results
 from perturbmap.images.segmenter import segmentation_predictor
 from perturbmap.images.time_estimate import seconds_to_fit
-from perturbmap.support.files import check_writable, write_atomically
+from perturbmap.support.files import check_writable, clear_leftovers, write_atomically
 from perturbmap.support.progress import Bar
 
 N_FOLDS = 3
 LONG = 10.0  # seconds, after which one would like to know how many more
 SUMMARY = "summary.csv"
+TEMPORARY = "perturbmap-features-"  # the folder for features, where --cache names none
 
 
 class Stages(Bar):
@@ -57,17 +56,24 @@ def fit(
     seed: int,
     check: bool,
     jobs: int | None,
-    resize_masks: bool,
+    mask_threshold: float | None,
     overwrite: bool,
 ) -> None:
     """Learns a model and writes it, then estimates its error."""
-    kept = "Features that are done are kept in --cache." if cache else "With --cache DIR, features would be kept."
-    with plainly(f"Interrupted before the model was written. {kept}") as said:
+    before = _stamp(out)
+
+    def interrupted() -> str:
+        if _stamp(out) != before:
+            return f"Interrupted, but the model is written: {out}"
+        kept = "Features that are done are kept in --cache." if cache else "With --cache DIR, features would be kept."
+        return f"Interrupted before the model was written. {kept}"
+
+    with plainly(interrupted):
         refuse_to_overwrite([out], overwrite)
         check_writable(out)
         if cache is not None:
             cache.mkdir(parents=True, exist_ok=True)
-        files, masked = find(images, masks, resize_masks)
+        files, masked = find(images, masks, mask_threshold)
         boxed = {} if boxes is None else match_boxes(files, read_boxes(boxes), masked, boxes)
         n_others = len(files) - len(masked) - len(boxed)
         click.echo(f"{count(len(masked), 'image')} with a mask, {len(boxed)} with boxes, {n_others} with neither.")
@@ -82,14 +88,12 @@ def fit(
         with ExitStack() as stack:
             bar = Stages()
             stack.callback(bar.close)
-            folder = stack.enter_context(tempfile.TemporaryDirectory()) if cache is None else cache
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=TEMPORARY)) if cache is None else cache
             examples = TrainingSet.load(
                 segmenter.features, files.values(), masked, boxed, cache=folder, n_jobs=n_jobs, progress=bar
             )
             segmenter.learn(examples, progress=bar)
             segmenter.save(out)
-            said.clear()
-            said.append(f"Interrupted, but the model is written: {out}")
             trained = examples.take(np.flatnonzero(examples.is_masked))
             losses = segmenter.predictor.losses(trained.X, trained.y)
             n_folds = min(n_folds, len(trained.paths))
@@ -110,7 +114,17 @@ def fit(
 
 def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite: bool) -> None:
     """Writes masks, probability maps, overlays and a table."""
-    with plainly(f"Interrupted. What is finished is in {out}; to do all again, add --overwrite."):
+    rows: dict[int, dict[str, Any]] = {}
+    n_images = 0
+
+    def interrupted() -> str:
+        if not rows:
+            return "Interrupted before any image was done."
+        return (
+            f"Interrupted: {len(rows)} of {count(n_images, 'image')} are done, in {out}. To do all, add --overwrite."
+        )
+
+    with plainly(interrupted):
         if out.resolve() == images.resolve():
             raise click.UsageError("--out must be another folder than --images, where results would pass for images.")
         segmenter = Segmenter.load(model)
@@ -120,29 +134,39 @@ def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite
         out.mkdir(parents=True, exist_ok=True)
         check_writable(out / SUMMARY)
         work = [(segmenter, path, out) for path in files.values()]
-        rows = in_order(write_results, work, jobs, "segmenting")
+        n_images = len(work)
+        try:
+            work_through(write_results, work, jobs, "segmenting", rows)
+        finally:
+            clear_leftovers(out)  # of processes that were ended
         if not rows:
             raise ValueError(f"{images} holds no image that can be read.")
-        write_csv(out / SUMMARY, COLUMNS, rows)
+        write_csv(out / SUMMARY, COLUMNS, [rows[n] for n in sorted(rows)])
     click.echo(f"{count(len(rows), 'image')} segmented: {out}")
 
 
 def evaluate(
-    *, model: Path, images: Path, masks: Path, csv: Path | None, jobs: int | None, resize_masks: bool, overwrite: bool
+    *,
+    model: Path,
+    images: Path,
+    masks: Path,
+    csv: Path | None,
+    jobs: int | None,
+    mask_threshold: float | None,
+    overwrite: bool,
 ) -> None:
     """Prints measures on images with masks."""
-    with plainly("Interrupted."):
+    with plainly(lambda: "Interrupted; nothing was written."):
         segmenter = Segmenter.load(model)
         if csv is not None:
             refuse_to_overwrite([csv], overwrite)
             check_writable(csv)
-        _, masked = find(images, masks, resize_masks)
-        rows = in_order(_measure, [(segmenter, path, masked) for path in masked], jobs, "segmenting")
-        rows = [row for row in rows if not np.isnan(row["balanced_error"])]
+        _, masked = find(images, masks, mask_threshold)
+        found: dict[int, dict[str, Any]] = {}
+        work_through(_measure, [(segmenter, path, masked) for path in masked], jobs, "segmenting", found)
+        rows = [found[n] for n in sorted(found) if not np.isnan(found[n]["balanced_error"])]
         if not rows:
             raise ValueError("there is no image to measure on: all are broken, or their masks are all void.")
-        if csv is not None:
-            write_csv(csv, list(rows[0]), rows)
     mean, spread = Quality.mean([Quality(*list(row.values())[1:]) for row in rows])
     click.echo(f"{count(len(rows), 'image')} with a mask; mean ± standard error")
     for name, text, form in (
@@ -157,6 +181,7 @@ def evaluate(
     for text, some in (("best: ", ranked[:3]), ("worst:", ranked[:-4:-1])):
         click.echo(f"  {text} " + ", ".join(f"{row['image']} ({row['balanced_error']:.1%})" for row in some))
     if csv is not None:
+        write_csv(csv, list(rows[0]), rows)
         click.echo(f"Each image: {csv}")
 
 
@@ -167,14 +192,14 @@ def _measure(segmenter: Segmenter, path: Path, masks: Masks) -> dict[str, Any]:
 # What they have in common.
 
 
-def find(images: Path, masks: Path, resize: bool) -> tuple[dict[str, Path], Masks]:
+def find(images: Path, masks: Path, threshold: float | None) -> tuple[dict[str, Path], Masks]:
     """The images by stem, and those of them that have a mask; what belongs nowhere is named."""
     if images.resolve() == masks.resolve():
         raise click.UsageError("--images and --masks must be two folders: masks would pass for images.")
     files = list_images(images)
     matched, strangers = match_masks(files, list_images(masks))
     name_strangers("mask", "masks", [path.name for path in strangers])
-    usable = Masks(matched, resize=resize)
+    usable = Masks(matched, mask_threshold=threshold)
     if not usable:
         raise ValueError(f"{masks} holds no mask that can be used: images of 0 and 255, or of 0, 1 and 255 for void.")
     return files, usable
@@ -200,11 +225,12 @@ def name_strangers(one: str, many: str, names: Sequence[str]) -> None:
         warnings.warn(f"{what} without an image: {some}", SkippedImageWarning, stacklevel=2)
 
 
-def in_order(function: Any, work: Sequence[tuple[Any, ...]], jobs: int | None, name: str) -> list[dict[str, Any]]:
-    """The results of all that can be read, in the order of the work; says after a while how long it will take."""
+def work_through(
+    function: Any, work: Sequence[tuple[Any, ...]], jobs: int | None, name: str, found: dict[int, dict[str, Any]]
+) -> None:
+    """Fills ``found`` with the results of all that can be read, by place; says after a while how long is to go."""
     bar = Stages()
     bar.begin(f"{name} {count(len(work), 'image')}")
-    found: dict[int, dict[str, Any]] = {}
     began, told = perf_counter(), sys.stderr.isatty()  # where a bar tells
     try:
         for n, row in for_each(function, work, -1 if jobs is None else jobs):
@@ -216,13 +242,15 @@ def in_order(function: Any, work: Sequence[tuple[Any, ...]], jobs: int | None, n
                 click.echo(f"{duration(left).capitalize()} to go.", err=True)
     finally:
         bar.close()
-    return [found[n] for n in sorted(found)]
 
 
 def refuse_to_overwrite(targets: Iterable[Path], overwrite: bool) -> None:
-    """Raises an error, before any work, where a file exists that may not be replaced."""
-    there = [] if overwrite else [path for path in targets if path.exists()]
-    if there:
+    """Raises an error, before any work, where something exists that may not be replaced."""
+    there = [path for path in targets if path.exists()]
+    for path in there:
+        if not path.is_file():
+            raise click.UsageError(f"{path} is no file that could be replaced: name another place.")
+    if there and not overwrite:
         others = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise click.UsageError(f"{there[0]} exists{others}: name another place, or allow it with --overwrite.")
 
@@ -236,27 +264,13 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, An
     write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
 
-@contextmanager
-def plainly(interrupted: str) -> Iterator[list[str]]:
-    """Warnings as one line, each once; Ctrl-C with a word of what is left of the work, which may be replaced."""
-    shown: set[str] = set()
-    words = [interrupted]
-
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if str(message) not in shown:
-            shown.add(str(message))
-            tqdm.write(f"Warning: {message}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("error", FitInterruptedWarning)
-        warnings.showwarning = show
-        try:
-            yield words
-        except (KeyboardInterrupt, FitInterruptedWarning):
-            click.echo(words[-1], err=True)
-            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written anew; None where it is not there."""
+    try:
+        there = path.stat()
+    except OSError:
+        return None
+    return there.st_ino, there.st_mtime_ns
 
 
 def count(n: int, one: str, many: str = "") -> str:

@@ -11,9 +11,10 @@ except ImportError as error:
 from perturbmap.images.cache import FeatureCache
 from perturbmap.images.features import DescribedImage, ImageFeatures, describe_edges
 from perturbmap.images.labels import fill_unknown, labels_from_boxes, labels_from_mask
+from perturbmap.images.mask_files import read_mask
 from perturbmap.images.masks import Masks
 from perturbmap.images.quality import Quality, cross_validate
-from perturbmap.images.reading import ImageError, SkippedImageWarning, read_image, read_mask
+from perturbmap.images.reading import ImageError, MaskWarning, SkippedImageWarning, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter, segmentation_predictor
 from perturbmap.images.storing import store_images
 from perturbmap.images.superpixels import Superpixels, paint, segment
@@ -25,6 +26,7 @@ __all__ = [
     "FeatureCache",
     "ImageError",
     "ImageFeatures",
+    "MaskWarning",
     "Masks",
     "Quality",
     "Segmentation",

@@ -27,7 +27,7 @@ from perturbmap.support.description import from_json, to_json
 from perturbmap.support.progress import Progress, as_progress
 
 KIND = "image features"
-FEATURES_VERSION = 1  # to be raised with every change of what an image's features are: caches know it
+FEATURES_VERSION = 2  # to be raised with every change of what an image's features are: caches know it
 KINDS = ("position", "colour", "sift")
 SCALES = 2.0 ** np.arange(-5, 6)  # of the chi-squared distances along an edge
 
@@ -202,12 +202,8 @@ class ImageFeatures:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ImageFeatures:
-        """The features that `save` wrote, with their vocabularies."""
-        about, arrays = archive.read(path, KIND, ["settings"], KINDS)
-        try:
-            return cls.from_contents(about, arrays)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged, or of another version ({error}).") from None
+        """The features that `save` wrote, with their vocabularies; ValueError for a damaged or forged file."""
+        return archive.load(path, KIND, ["settings"], KINDS, cls.from_contents)
 
     @classmethod
     def from_contents(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> ImageFeatures:

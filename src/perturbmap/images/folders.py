@@ -11,6 +11,8 @@ from typing import Any
 
 from PIL import Image
 
+from perturbmap.support.damage import reason, shown
+
 MASK_ENDING = "_mask"  # what a mask may have after its image's name, as those that `segment predict` writes
 
 Boxes = list[list[float]]
@@ -69,8 +71,8 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, Boxes]:
     """Boxes by stem, from JSON, ``{"NAME": [[xmin, ymin, xmax, ymax], ...], ...}``; NAME may have a suffix."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({reason(error)}).") from None
     if not isinstance(found, dict):
         raise ValueError(
             f'{path} must hold {{"NAME": [[xmin, ymin, xmax, ymax], ...], ...}}, but is a {type(found)}.'
@@ -78,7 +80,9 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, Boxes]:
     boxes: dict[str, Boxes] = {}
     for name, entries in found.items():
         if not isinstance(entries, list) or not all(map(_is_box, entries)):
-            raise ValueError(f"{path} must hold a list of [xmin, ymin, xmax, ymax] for {name}, but has {entries!r}.")
+            raise ValueError(
+                f"{path} must hold a list of [xmin, ymin, xmax, ymax] for {shown(name)}, but has {shown(entries)}."
+            )
         has_suffix = Path(name).suffix.lower() in _suffixes()
         boxes[Path(name).stem if has_suffix else name] = entries
     return boxes

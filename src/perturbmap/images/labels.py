@@ -76,7 +76,7 @@ def labels_from_boxes(regions: Labels | Superpixels, boxes: Any) -> Labels:
         if box[0] > box[2] or box[1] > box[3] or x0 >= width or y0 >= height or x1 <= 0 or y1 <= 0:
             raise ValueError(
                 f"boxes holds {box.tolist()}, which is empty or outside the image of {width} x {height} pixels: "
-                "boxes are [xmin, ymin, xmax, ymax], in pixels of this image."
+                "boxes are [xmin, ymin, xmax, ymax], in pixels of the image as shown."
             )
         inside[max(0, y0) : y1, max(0, x0) : x1] = True
     labels = np.zeros(int(where.max()) + 1, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Image files as RGB in [0, 1], masks as background, foreground and void."""
+"""Image files as RGB in [0, 1], upright."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,17 @@ class SkippedImageWarning(UserWarning):
     """An image was left out because its file is broken or too small."""
 
 
+class MaskWarning(UserWarning):
+    """Masks are not used number by number: grey ones were cut at a threshold, or some were stretched."""
+
+
 def read_image(path: Path_) -> Pixels:
     """The pixels of an image file as RGB, (height, width, 3), in [0, 1].
 
     Grey becomes three equal channels, a palette its colours, 16 bits are kept where Pillow keeps them (grey), and
-    what is transparent shows white. Of an animation the first frame counts. Pixels are as stored: an EXIF rotation is
-    not applied, since masks and boxes refer to what is stored. `ImageError` for a file that is damaged, truncated, no
-    image, or below 16 pixels a side.
+    what is transparent shows white. Of an animation the first frame counts. The image is turned as its EXIF
+    orientation says, as viewers show it: masks and boxes refer to what is shown. `ImageError` for a file that is
+    damaged, truncated, no image, or below 16 pixels a side.
     """
     image = open_image(path)
     if min(image.size) < SMALLEST_SIDE:
@@ -63,48 +69,6 @@ def reduce_image(image: Pixels, max_side: int) -> Pixels:
     return np.stack([np.asarray(channel, dtype=np.float32) for channel in channels], axis=2).clip(0, 1)
 
 
-def image_size(path: Path_) -> tuple[int, int]:
-    """(height, width), from the file's header alone."""
-    width, height = open_image(path, pixels=False).size
-    return int(height), int(width)
-
-
-def read_mask(path: Path_, image: Path_ | None = None, binary: bool | None = None) -> NDArray[np.uint8]:
-    """A mask file as (height, width): 0 background, 1 foreground, 255 void (not to be judged).
-
-    Two conventions are in use: 0, 1 and 255 for void; and black and white, 0 and 255. With ``binary=None`` the file
-    decides: 255 is foreground where no 1 occurs, and void where one does. A mask of nothing but background and void
-    would be misread: say ``binary=False`` where such exist, and ``binary=True`` where 255 is always foreground. Of a
-    palette the numbers count, not the colours. With ``image``, the path of the mask's image, their sizes must agree.
-    """
-    opened = open_image(path)
-    values = np.asarray(opened)
-    if values.ndim == 3:
-        colours = values[..., : len([band for band in opened.getbands() if band != "A"])]
-        if (colours != colours[..., :1]).any():
-            raise ImageError(f"{path} is no mask: it is coloured. Masks hold 0, 1 and 255 (void), or 0 and 255.")
-        values = colours[..., 0]
-    if image is not None:
-        size = open_image(image, pixels=False).size
-        if size != opened.size:
-            raise ImageError(
-                f"the mask {path} is {opened.width} x {opened.height} pixels but its image {image} is "
-                f"{size[0]} x {size[1]}: they must have the same size."
-            )
-    found = set(np.unique(values).tolist())
-    if not found <= {0, 1, VOID}:
-        raise ImageError(
-            f"{path} is no mask: masks hold 0 (background), 1 (foreground) and 255 (void), or 0 and 255, but it "
-            f"holds {sorted(found - {0, 1, VOID})[:5]}. Use 1 for foreground, and PNG files: JPEG blurs masks."
-        )
-    mask = values.astype(np.uint8)
-    if binary is None:
-        binary = 1 not in found
-    if binary:
-        mask[mask == VOID] = 1
-    return mask
-
-
 # What Pillow raises for damaged files; SyntaxError is its word for a broken PNG.
 _DAMAGE = (
     OSError,
@@ -123,17 +87,60 @@ _DAMAGE = (
 )
 
 
-def open_image(path: Path_, *, pixels: bool = True) -> Any:
-    """The image, decoded, or its header alone; a missing file is a FileNotFoundError, a bad one an `ImageError`."""
+# How Pillow turns what is stored, to show it, by EXIF orientation.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ON_SIDE = (5, 6, 7, 8)
+_ORIENTATION = 0x0112  # the tag
+
+
+def open_image(path: Path_) -> Any:
+    """The image, decoded and turned; a missing file is a FileNotFoundError, a bad one an `ImageError`."""
+    with _opened(path) as image:
+        image.load()
+        turn = _TURNS.get(_orientation(image))
+        if turn is None:
+            return image
+        turned = image.transpose(turn)
+        turned.format = image.format
+        return turned
+
+
+def image_size(path: Path_) -> tuple[int, int]:
+    """(height, width) of the image as it is shown, from the file's header alone where that is enough."""
+    with _opened(path) as image:
+        if image.format == "TIFF":
+            image.load()  # which turns it
+        size = image.size[::-1] if _orientation(image) in _ON_SIDE else image.size
+        return int(size[1]), int(size[0])
+
+
+@contextmanager
+def _opened(path: Path_) -> Iterator[Any]:
+    """The image as Pillow opens it, while its file is open; whatever Pillow raises is an `ImageError`."""
     with open(path, "rb") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's notes on odd metadata; what matters is raised
         try:
-            image = Image.open(file)
-            if pixels:
-                image.load()
+            yield Image.open(file)
         except _DAMAGE as error:
             raise ImageError(f"{path} is damaged, truncated or no image ({error}).") from None
-    return image
+
+
+def _orientation(image: Any) -> int:
+    """The EXIF orientation; 1, upright, where none can be read, and for a TIFF, which Pillow turns by itself."""
+    if image.format == "TIFF":
+        return 1
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except _DAMAGE:
+        return 1
 
 
 def _deep_grey(path: Path_, image: Any) -> NDArray[np.float64]:

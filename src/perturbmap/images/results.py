@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import binary_dilation, binary_erosion
 
+from perturbmap.images.encoding import encode
 from perturbmap.images.reading import Path_, Pixels, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter
 from perturbmap.support.files import write_atomically
@@ -59,5 +60,5 @@ def overlay(image: Pixels, found: Segmentation) -> Pixels:
 
 
 def _save(values: NDArray[Any], path: Path_, kind: str, **options: Any) -> None:
-    picture = Image.fromarray(values.astype(np.uint8))
-    write_atomically(path, lambda file: picture.save(file, format=kind, **options))
+    content = encode(Image.fromarray(values.astype(np.uint8)), kind, **options)
+    write_atomically(path, lambda file: file.write(content))

@@ -27,6 +27,7 @@ from perturbmap.objectives import MarginalLogLikelihood
 from perturbmap.potentials import Floats, Labels
 from perturbmap.structures import BinaryGraph
 from perturbmap.support import archive
+from perturbmap.support.damage import shown
 from perturbmap.support.progress import Progress, as_progress
 from perturbmap.task_losses import BalancedHamming
 
@@ -128,21 +129,22 @@ class Segmenter:
         masks: Mapping[Any, Path_],
         boxes: Mapping[Any, Any] | None = None,
         *,
-        resize_masks: bool = False,
+        mask_threshold: float | None = None,
         cache: str | os.PathLike[str] | None = None,
         n_jobs: int = 1,
         progress: bool | Progress = True,
     ) -> Segmenter:
         """Learns from ``images``, of which some have a mask and some have boxes; see `TrainingSet` and `learn`.
 
-        ``masks`` and ``boxes`` are mappings from an image's path. ``cache`` is a folder that keeps features for the
+        ``masks`` and ``boxes`` are mappings from an image's path, of the images as viewers show them; see `Masks` for
+        ``mask_threshold``. ``cache`` is a folder that keeps features for the
         next time; without it, they are kept until the end of the fit. Ctrl-C leaves the segmenter as it was.
         """
         with tempfile.TemporaryDirectory() as temporary:
             examples = TrainingSet.load(
                 copy.copy(self.features),
                 images,
-                Masks(masks, resize=resize_masks),
+                Masks(masks, mask_threshold=mask_threshold),
                 {Path(path): entries for path, entries in (boxes or {}).items()},
                 cache=temporary if cache is None else cache,
                 n_jobs=n_jobs,
@@ -195,16 +197,17 @@ class Segmenter:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Segmenter:
         """The segmenter that `save` wrote; ValueError for a damaged, truncated or foreign file."""
-        about, arrays = archive.read(path, KIND, ["features", "predictor"], [])
+        return archive.load(path, KIND, ["features", "predictor"], [], cls._from_contents)
 
+    @classmethod
+    def _from_contents(cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Segmenter:
         def values(part: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(f"{part}."): v for name, v in arrays.items() if name.startswith(f"{part}.")}
 
-        try:
-            features = ImageFeatures.from_contents(about["features"], values("features"))
-            predictor = StructuredPredictor.from_contents(about["predictor"], values("predictor"))
-            if predictor.n_features_in_ != features.n_features:
-                raise ValueError(f"{predictor.n_features_in_} weights for {features.n_features} features")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged, or of another version ({error}).") from None
+        features = ImageFeatures.from_contents(about["features"], values("features"))
+        predictor = StructuredPredictor.from_contents(about["predictor"], values("predictor"))
+        if predictor.n_features_in_ != features.n_features:
+            raise ValueError(f"{predictor.n_features_in_} weights for {features.n_features} features.")
+        if predictor.classes_.tolist() != [0, 1]:
+            raise ValueError(f"its labels are {shown(predictor.classes_.tolist())}, not background and foreground.")
         return cls(features, predictor)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from perturbmap.images.encoding import encode
 from perturbmap.images.folders import Boxes, list_images
 from perturbmap.images.reading import VOID, ImageError, Path_, SkippedImageWarning, open_image
 from perturbmap.support.progress import Progress, as_progress
@@ -268,7 +269,8 @@ def _write_image(source: Path, target: Path) -> tuple[tuple[int, int], tuple[int
     if size == image.size and image.format == "JPEG":
         shutil.copyfile(source, target)
     else:
-        image.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(target, quality=95)
+        reduced = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        target.write_bytes(encode(reduced, "JPEG", quality=95))
     return image.size, size
 
 
@@ -277,7 +279,7 @@ def _write_mask(mask: Mask, size: tuple[int, int], reduced: tuple[int, int], tar
         raise ImageError(
             f"the mask of {target.stem} is {mask.shape[1]} x {mask.shape[0]} pixels, its image {size[0]} x {size[1]}."
         )
-    Image.fromarray(mask).resize(reduced, Image.Resampling.NEAREST).save(target)
+    target.write_bytes(encode(Image.fromarray(mask).resize(reduced, Image.Resampling.NEAREST), "PNG"))
 
 
 def scale_box(box: Iterable[float], size: tuple[int, int], reduced: tuple[int, int]) -> list[float]:
