@@ -2,17 +2,26 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SANITIZE_VENV := .venv-sanitize
 BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
-.PHONY: demo test lint format bench docs dist sanitize clean
+.PHONY: demo test lint format bench docs dist sanitize sanitize-threads faults fuzz soak clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
+# What the demo needs, and no more; modules are compiled when they are first used, most of them never.
+$(VENV)/installed-demo: $(VENV)/bin/python $(BUILD_FILES)
+	@echo "Building perturbmap in $(VENV) (half a minute the first time) ..."
+	$(BIN)/python -m pip install --quiet --no-compile --editable ".[report]"
+	@touch $@
+
+# All extras, and the tools. The CPU build of torch, a tenth as large, where its index can be reached; else what PyPI has.
+TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 $(VENV)/installed: $(VENV)/bin/python $(BUILD_FILES)
-	@echo "Building perturbmap in $(VENV) (a minute or two the first time) ..."
+	@echo "Building perturbmap and its extras in $(VENV) (a minute or two the first time) ..."
+	@$(BIN)/python -m pip install --quiet --retries 0 --timeout 10 \
+		--index-url https://download.pytorch.org/whl/cpu "$(TORCH)" 2>/dev/null || true
 	$(BIN)/python -m pip install --quiet --editable ".[test,lint]"
 	@touch $@
 
@@ -21,7 +30,7 @@ $(VENV)/installed-bench: $(VENV)/installed
 	@touch $@
 
 # One fold of the handwriting experiment, all methods: under a minute after the build.
-demo: $(VENV)/installed
+demo: $(VENV)/installed-demo
 	@rm -rf build/demo
 	$(BIN)/perturbmap reproduce ocr --quick --out build/demo
 
@@ -63,18 +72,49 @@ docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html -d build/docs/doctrees docs build/docs/html
 	$(BIN)/python docs/check_links.py build/docs/html
 
-$(SANITIZE_VENV)/installed: $(BUILD_FILES)
-	$(PYTHON) -m venv $(SANITIZE_VENV)
-	$(SANITIZE_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(SANITIZE_VENV)/bin/python -m pip install --quiet --editable ".[test]" \
-		-Cbuild-dir=build/sanitize -Ccmake.define.PERTURBMAP_SANITIZE=ON
-	@touch $@
+# Builds for tests alone, each with an environment of its own: (name, what to install, definition for CMake).
+define special_build
+.venv-$(1)/installed: $$(BUILD_FILES)
+	$$(PYTHON) -m venv .venv-$(1)
+	.venv-$(1)/bin/python -m pip install --quiet --upgrade pip
+	.venv-$(1)/bin/python -m pip install --quiet --editable "$(2)" -Cbuild-dir=build/$(1) -Ccmake.define.$(3)
+	@touch $$@
+endef
+$(eval $(call special_build,sanitize,.[test],PERTURBMAP_SANITIZE=address))
+$(eval $(call special_build,threads,.[test],PERTURBMAP_SANITIZE=thread))
+$(eval $(call special_build,faults,.,PERTURBMAP_FAULTS=ON))
+LIBRARY = $$($${CXX:-g++} -print-file-name=$(1))
+ASAN = LD_PRELOAD="$(call LIBRARY,libasan.so) $(call LIBRARY,libubsan.so)" UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
 # The kernels under AddressSanitizer and UndefinedBehaviorSanitizer, on the instances of the test suite.
-sanitize: $(SANITIZE_VENV)/installed
-	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-		$(SANITIZE_VENV)/bin/python -m pytest -p no:cacheprovider -m "not slow" tests
+sanitize: .venv-sanitize/installed
+	$(ASAN) ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/python -m pytest -p no:cacheprovider -m "not slow" tests
+
+# The kernels under ThreadSanitizer, on the tests that run them on several threads.
+sanitize-threads: .venv-threads/installed
+	LD_PRELOAD="$(call LIBRARY,libtsan.so)" TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1 \
+		.venv-threads/bin/python -m pytest -p no:cacheprovider tests/test_threads.py tests/test_reproducible.py \
+		tests/test_conformance.py -k "not memory and not blas"
+
+# Every allocation of the kernels made to fail once.
+faults: .venv-faults/installed
+	.venv-faults/bin/python -m fuzz.faults
+
+# Until something breaks: make fuzz MINUTES=5 SEED=1; make fuzz CASE="structures:12345" for one case alone; SANITIZE=1
+# for the sanitised build, whose limit of one allocation stands for that of memory.
+FUZZ := -m fuzz --minutes $(or $(MINUTES),1) $(if $(SEED),--seed $(SEED)) $(CASE)
+ifdef SANITIZE
+fuzz: .venv-sanitize/installed
+	$(ASAN) ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024 \
+		.venv-sanitize/bin/python $(FUZZ)
+else
+fuzz: $(VENV)/installed
+	$(BIN)/python $(FUZZ)
+endif
+
+# Fits, predictions, files and stores at random for a long time: memory, open files and threads must be flat.
+soak: $(VENV)/installed
+	$(BIN)/python -m fuzz.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 clean:
-	rm -rf build dist docs/gallery $(VENV) $(SANITIZE_VENV)
+	rm -rf build dist docs/gallery $(VENV) .venv-*

@@ -169,6 +169,12 @@ def test_structures_say_which_potentials_they_take() -> None:
         Chain(n_threads=0).argmax(Potentials(Z2))
 
 
+@pytest.mark.parametrize("n_threads", [2**31, 2**62, 2**80])
+def test_more_threads_than_can_be_counted_are_no_more_than_there_is_work_for(n_threads: int) -> None:
+    """A file may ask for them; the kernels count threads in 32 bits."""
+    np.testing.assert_array_equal(Chain(n_threads=n_threads).argmax(Potentials(Z2)), Chain().argmax(Potentials(Z2)))
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -593,3 +593,10 @@ def test_made_scenes_are_segmented(scenes: list[Path], fitted: ImageFeatures, tm
         painted = paint(described[path].superpixels, labels)
         losses.append(0.5 * ((painted != 1)[mask == 1].mean() + (painted != 0)[mask == 0].mean()))
     assert np.mean(losses) < 0.15
+
+
+@pytest.mark.parametrize(("name", "value"), [("sift_step", 2**80), ("sift_cell_sizes", [4, 2**62]), ("sift_step", 0)])
+def test_descriptors_have_the_size_of_something_in_an_image(name: str, value: object) -> None:
+    """What a forged file asks for would not fit into memory."""
+    with pytest.raises(ValueError, match=f"{name} must be an integer from 1 to 256"):
+        ImageFeatures(**{name: value})  # type: ignore[arg-type]

@@ -32,6 +32,10 @@ KINDS = ("position", "colour", "sift")
 SCALES = 2.0 ** np.arange(-5, 6)  # of the chi-squared distances along an edge
 
 
+# From one descriptor to the next, and of a cell of one: beyond this, no image has more than a few.
+_MOST_PIXELS = 256
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class DescribedImage:
@@ -78,8 +82,8 @@ class ImageFeatures:
         self.n_position_words = check_count("n_position_words", n_position_words)
         self.n_colour_words = check_count("n_colour_words", n_colour_words)
         self.n_sift_words = check_count("n_sift_words", n_sift_words)
-        self.sift_step = check_count("sift_step", sift_step)
-        self.sift_cell_sizes = tuple(check_count("sift_cell_sizes", size) for size in sift_cell_sizes)
+        self.sift_step = check_count("sift_step", sift_step, _MOST_PIXELS)
+        self.sift_cell_sizes = tuple(check_count("sift_cell_sizes", size, _MOST_PIXELS) for size in sift_cell_sizes)
         if not self.sift_cell_sizes or any(size % 2 for size in self.sift_cell_sizes):
             raise ValueError(f"sift_cell_sizes must be even numbers of pixels, but is {self.sift_cell_sizes}.")
         self.n_samples = check_count("n_samples", n_samples)

@@ -112,6 +112,10 @@ def _find_voc(root: Path) -> Path:
     )
 
 
+# No file system takes a longer name.
+_LONGEST_ID = 200
+
+
 def _find_sbd(root: Path) -> Path:
     for folder in (root, root / "dataset", root / "benchmark_RELEASE" / "dataset"):
         if (folder / "cls").is_dir():
@@ -121,7 +125,9 @@ def _find_sbd(root: Path) -> Path:
 
 def _ids(path: Path) -> list[str]:
     """The first word of each line; those of an action set count where the last is 1."""
-    lines = (line.split() for line in path.read_text().splitlines())
+    lines = [line.split() for line in path.read_text().splitlines()]
+    if any(words and len(words[0]) > _LONGEST_ID for words in lines):
+        raise ValueError(f"{path} holds a name of more than {_LONGEST_ID} letters: it is no list of VOC's images.")
     return list(dict.fromkeys(words[0] for words in lines if words and (len(words) == 1 or words[-1] == "1")))
 
 

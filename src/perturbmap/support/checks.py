@@ -12,10 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 LARGEST = 1e100
 
 
-def check_count(name: str, n: Any) -> int:
+def check_count(name: str, n: Any, at_most: int | None = None) -> int:
     """Returns ``n`` if it is a positive integer; else raises a ValueError that names the argument."""
-    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, but is {n!r}.")
+    is_count = isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1
+    if not is_count or (at_most is not None and n > at_most):
+        expected = "of at least 1" if at_most is None else f"from 1 to {at_most}"
+        raise ValueError(f"{name} must be an integer {expected}, but is {n!r}.")
     return int(n)
 
 
@@ -63,5 +65,5 @@ def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
         raise ValueError(f"{name} must be finite, {found}.{hint}")
     raise ValueError(
         f"{name} must hold numbers of at most {LARGEST:g} in size, so that their products are finite, {found}: "
-        "scale them, for instance with sklearn.preprocessing.StandardScaler."
+        "scale them (features: with sklearn.preprocessing.StandardScaler)."
     )

@@ -45,6 +45,8 @@ Identity = tuple[str, int, int, int]
 
 # Files whose bytes this process has found to be right, and what they were held to.
 _CHECKED: set[tuple[Identity, object]] = set()
+# With more of them, all are forgotten, and looked at again.
+_MOST_CHECKED = 10_000
 
 
 def identity(file: Path) -> Identity:
@@ -93,6 +95,8 @@ class Shard:
                 raise ValueError("it is not the array of its manifest")
             if is_new:
                 self._check_values(name, array, **first)
+        if len(_CHECKED) >= _MOST_CHECKED:
+            _CHECKED.clear()
         _CHECKED.add(held_to)
         return array
 
