@@ -256,3 +256,18 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_file(kind: str, tmp_path
     save(tmp_path / "target", 1)
     load(tmp_path / "target")
     assert hidden(tmp_path) == []
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
+    """What is replaced is the file that a link leads to; what is no file is not replaced at all."""
+    (tmp_path / "disk").mkdir()
+    link, target, pipe = tmp_path / "model.pm", tmp_path / "disk" / "model.pm", tmp_path / "pipe"
+    link.symlink_to(target)
+    for seed in (1, 2):
+        save_model(link, seed)
+        assert link.is_symlink()
+        assert load_model(target) == seed
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="pipe cannot be written: it is a device or a pipe"):
+        save_model(pipe, 1)
+    assert pipe.is_fifo()

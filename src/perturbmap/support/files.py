@@ -41,6 +41,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target} cannot be written: it is a folder.")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{target} cannot be written: it is a device or a pipe, which would be replaced by a file.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target} cannot be written: the folder {target.parent} does not exist.")
     if not os.access(target.parent, os.W_OK):
@@ -48,9 +50,12 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_atomically(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
-    """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole."""
-    check_writable(path)
-    target = Path(path)
+    """Writes next to the target and moves it into place: a reader finds the old file or the new one, whole.
+
+    Of a link, the target is what it leads to.
+    """
+    target = Path(os.path.realpath(path))
+    check_writable(target)
     with naming(target), hidden_file(target.parent) as (file, temporary):
         fill(file)
         flush(file)
