@@ -62,6 +62,32 @@ def tree_pinned_sums(batch: Batch, values: _Floats, n_threads: int, /) -> None: 
 def tree_pinned_sums_moments(
     batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
 ) -> None: ...
+def elimination_sum(
+    batch: Batch,
+    weights: _Floats,
+    values: _Floats,
+    unary: _Floats,
+    tables: _Floats,
+    max_entries: int,
+    n_threads: int,
+    /,
+) -> None: ...
+def elimination_sample(
+    batch: Batch, uniform: _Floats, values: _Floats, labels: _Ints, max_entries: int, n_threads: int, /
+) -> None: ...
+def elimination_cut(batch: Batch, place: _Ints, max_width: int, /) -> None: ...
+def gibbs(
+    batch: Batch,
+    seed: int,
+    streams: NDArray[np.uint64],
+    labels: _Ints,
+    probabilities: _Floats,
+    first_chain: int,
+    n_burn: int,
+    n_kept: int,
+    n_threads: int,
+    /,
+) -> None: ...
 def assignment_maximise(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
 def assignment_pin(
     batch: Batch, mask: _Mask | None, labels: _Ints, values: _Floats, keep: bool, n_threads: int, /
