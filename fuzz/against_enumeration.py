@@ -9,7 +9,8 @@ import numpy as np
 
 from fuzz.instances import ALL_KINDS, NUMBERS, Generator, filled, multiplied, with_magnitudes
 from fuzz.mutations import choose
-from perturbmap import Potentials
+from perturbmap import BruteForce, Potentials
+from perturbmap.inference.elimination import sum_out
 from perturbmap.structures import SummableStructure
 from perturbmap.support.checks import LARGEST
 from perturbmap.testing import check_structure
@@ -78,6 +79,23 @@ def any_arrays(rng: Generator) -> None:
         other = kind.structure.pinned(same, given=choose(rng, INTEGERS)(given))
         trial.equal("labels do not depend on how arrays are passed", other.free, one.free)
         trial.equal("values do not depend on how arrays are passed", other.values, one.values)
+
+
+def sums_of_any_graph(rng: Generator) -> None:
+    """Cycles, parallel edges, any tables and given labels: sums by elimination are those of the definition."""
+    n, n_labels = int(rng.integers(1, 8)), int(rng.integers(1, 4))
+    edges = rng.integers(0, n, (int(rng.integers(0, 3 * n)), 2))
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    size = 10.0 ** rng.uniform(-3, 3)
+    tables = size * rng.normal(size=(n_labels, n_labels) if rng.random() < 0.5 else (len(edges), n_labels, n_labels))
+    f = Potentials(size * rng.normal(size=(n, n_labels)), tables, edges)
+    given = some_labels(rng, BruteForce(), f) if rng.random() < 0.5 else None
+    slack = 1e-12 * float(np.abs(f.unary).sum() + np.abs(f.tables).sum())
+    with Trial(BruteForce(), Case(f, given).describe) as trial:
+        found = sum_out(f, given, int(rng.integers(1, 3)))
+        log_z, moments = BruteForce().log_partition(f, given)
+        trial.close("log Z is the sum", found.values, log_z, 1e-12, slack)
+        trial.close("marginals are those of the sum", found.marginals, moments.unary, 1e-9, 1e-9 + slack)
 
 
 def spread(array: np.ndarray) -> np.ndarray:

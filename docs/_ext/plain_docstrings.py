@@ -25,7 +25,7 @@ _MORE = {
     "Targets": "perturbmap.objectives.Targets",
     "Dataset": "perturbmap.data.Dataset",
     "PinnedSums": "perturbmap.structures.base.PinnedSums",
-    **{name: f"perturbmap.inference.{name}" for name in ("PINNED", "INTEGRATED", "COUNTED", "EXACT")},
+    **{name: f"perturbmap.inference.{name}" for name in ("PINNED", "INTEGRATED", "COUNTED", "EXACT", "CONVERGING")},
 }
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (\S.*)$")
 _DECISION = re.compile(r"docs/decisions\.md, (\d+)")

@@ -6,6 +6,7 @@ from .data.store import Store, write_store
 from .distributed import LocalSGD
 from .estimator import FitInterruptedWarning, StructuredPredictor, regularisation_path
 from .inference import (
+    CONVERGING,
     COUNTED,
     EXACT,
     INTEGRATED,
@@ -16,6 +17,7 @@ from .inference import (
     MarginalMethod,
     PerturbedMethod,
     decode,
+    log_partition,
     log_partition_bound,
     marginals,
     sample,
@@ -63,6 +65,7 @@ __version__: str
 
 __all__ = [
     "BCFW",
+    "CONVERGING",
     "COUNTED",
     "EXACT",
     "INTEGRATED",
@@ -124,6 +127,7 @@ __all__ = [
     "graph_edges",
     "grid_edges",
     "gumbel_noise",
+    "log_partition",
     "log_partition_bound",
     "marginals",
     "models",

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap import _core
 from perturbmap.potentials import Floats, Potentials
@@ -42,6 +43,9 @@ class Purpose(IntEnum):
     #: A module of `perturbmap.nn` in training, and in evaluation; numbered by the kind of module.
     LAYER_TRAINING = 7
     LAYER_EVALUATION = 8
+    #: The proposals of particles, and the sweeps of Gibbs sampling.
+    PARTICLES = 9
+    SWEEPS = 10
 
 
 @final
@@ -103,11 +107,13 @@ def gumbel_noise(
     ((1000, 2, 3), True)
     """
     out = np.empty((n_draws, f.n_sites, f.n_labels))
-    streams = f.layout.streams
-    if domain.code:
-        streams = streams | np.uint64(domain.code << _DOMAIN_SHIFT)
-    _core.gumbel(seed, streams, f.site_offsets, first_draw, out, threads(n_threads))
+    _core.gumbel(seed, streams_in(f, domain), f.site_offsets, first_draw, out, threads(n_threads))
     return out
+
+
+def streams_in(f: Potentials, domain: Domain) -> NDArray[np.uint64]:
+    """The numbers of the examples' streams in a domain."""
+    return f.layout.streams | np.uint64(domain.code << _DOMAIN_SHIFT) if domain.code else f.layout.streams
 
 
 def perturb(f: Potentials, noise: Floats) -> Potentials:

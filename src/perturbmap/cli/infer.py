@@ -13,7 +13,8 @@ import click
 from perturbmap.cli.exit_codes import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from perturbmap.inference import Estimate
+    from perturbmap.inference import Estimate, LogPartition
+    from perturbmap.potentials import Labels, Potentials
     from perturbmap.structures import Structure
     from perturbmap.uai import PairwiseModel
 
@@ -33,8 +34,8 @@ possibly after an exchange of labels; if it is none, the error says why.
 
 \b
 With --out DIR, writes the whole results in the competitions' formats:
-  MODEL.PR    log10 of the partition function: exact for chains and forests, else the upper bound
-  MODEL.MAR   marginals: exact for chains and forests, else of perturb-and-MAP
+  MODEL.PR    log10 of the partition function: exact, or an estimate that converges, or the upper bound
+  MODEL.MAR   marginals: exact, or converging, or of perturb-and-MAP; the output says which
   MODEL.MPE   the best labelling
 """
 
@@ -45,11 +46,24 @@ With --out DIR, writes the whole results in the competitions' formats:
 @click.option(
     "--perturbations", type=click.IntRange(min=2), default=100, show_default=True, help="More of them, less noise."
 )
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="For an estimate that converges, where nothing is exact; 0: the bound, and marginals of perturb-and-MAP.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def infer(
-    model: Path, evidence: Path | None, perturbations: int, seed: int, out: Path | None, overwrite: bool
+    model: Path,
+    evidence: Path | None,
+    perturbations: int,
+    max_seconds: float,
+    seed: int,
+    out: Path | None,
+    overwrite: bool,
 ) -> None:
     """Solves a model in the UAI format; the help of the command is `_ABOUT`."""
     files = {} if out is None else {task: out / f"{model.name}.{task}" for task in ("PR", "MAR", "MPE")}
@@ -57,16 +71,15 @@ def infer(
     if there:
         raise click.UsageError(f"{there[0]} exists: name another folder, or allow it with --overwrite.")
     try:
-        _infer(model, evidence, perturbations, seed, files)
+        _infer(model, evidence, perturbations, max_seconds, seed, files)
     except KeyboardInterrupt:
         click.echo("Interrupted; no results were written.", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
-def _infer(path: Path, evidence: Path | None, n: int, seed: int, files: dict[str, Path]) -> None:
+def _infer(path: Path, evidence: Path | None, n: int, max_seconds: float, seed: int, files: dict[str, Path]) -> None:
     from perturbmap import uai
-    from perturbmap.inference import EXACT, PINNED, log_partition_bound, marginals
-    from perturbmap.structures.base import require_sums
+    from perturbmap.inference import log_partition_bound, marginals
     from perturbmap.support.files import check_writable
 
     model = uai.read(path, evidence)
@@ -85,14 +98,16 @@ def _infer(path: Path, evidence: Path | None, n: int, seed: int, files: dict[str
     labels = model.labels(structure.argmax(f, given))
     bound = log_partition_bound(structure, f, given=given, n_perturbations=n, rng=seed)
     _say_bound(bound, n)
-    has_sums, log_z = structure.can_sum, float(bound.mean[0])
-    if has_sums:
-        log_z = float(require_sums(structure, "log Z", "the bound").log_partition(f, given)[0][0])
-        click.echo(f"Exact:       log Z  = {_both(log_z)}")
+    found = _converge(structure, f, given, n, max_seconds, seed)
     click.echo(f"Best:        log of the product of factors {_both(model.graph.log_score(labels))}")
-    method = EXACT if has_sums else PINNED
-    q = model.marginals(marginals(structure, f, method=method, given=given, n_perturbations=n, rng=seed).mean)
-    click.echo(f"\nMarginals, {'exact' if has_sums else 'of perturb-and-MAP'}, and the best labelling (*):")
+    if found is None:
+        log_z, how = float(bound.mean[0]), "of perturb-and-MAP"
+        q = model.marginals(marginals(structure, f, given=given, n_perturbations=n, rng=seed).mean)
+    else:
+        log_z, off = float(found.estimate.mean[0]), float(found.marginals.standard_error.max(initial=0.0))
+        how = "exact" if found.is_exact[0] else f"by particles, standard errors up to {off:.2g}"
+        q = model.marginals(found.marginals.mean)
+    click.echo(f"\nMarginals, {how}, and the best labelling (*):")
     click.echo(_table(labels.tolist(), q))
     if files:
         uai.write_log_partition(files["PR"], log_z)
@@ -101,6 +116,35 @@ def _infer(path: Path, evidence: Path | None, n: int, seed: int, files: dict[str
         click.echo("\nResults: " + ", ".join(str(file) for file in files.values()))
     elif len(q) > MAX_ROWS or max(map(len, q)) > MAX_COLUMNS:
         click.echo("\nThe whole table, and the best labelling, are written by --out DIR.")
+
+
+def _converge(
+    structure: Structure, f: Potentials, given: Labels, n: int, max_seconds: float, seed: int
+) -> LogPartition | None:
+    """Log Z and marginals, exact or converging, with a line that says how; None where there is no time for them."""
+    import warnings
+
+    from perturbmap.inference import NotConvergedWarning, log_partition
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NotConvergedWarning)
+        try:
+            # However little time there is, what is exact at once is exact.
+            found = log_partition(
+                structure, f, given=given, max_seconds=max(max_seconds, 1e-9), n_perturbations=n, rng=seed
+            )
+        except ValueError as error:
+            click.echo(f"Estimate:    none; {error}")
+            return None
+    if found.is_exact[0]:
+        click.echo(f"Exact:       log Z  = {_both(float(found.estimate.mean[0]))}")
+        return found
+    low, high = found.interval[0].tolist()
+    click.echo(f"Estimate:    log Z  = {_both(float(found.estimate.mean[0]))}, by particles")
+    click.echo(f"             from {low:.6f} to {high:.6f} with a probability of 95 %")
+    for warning in caught:
+        click.echo(f"             {warning.message}")
+    return found
 
 
 def _say_what_was_read(path: Path, evidence: Path | None, model: PairwiseModel) -> None:

@@ -1,10 +1,11 @@
-"""Perturb-and-MAP samples (section 2.1 of the paper)."""
+"""Samples: of perturb-and-MAP (section 2.1 of the paper), or of the Gibbs distribution."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perturbmap.inference.converging import Converging
 from perturbmap.inference.draws import check_question, draws, parts, perturb_in_place
 from perturbmap.noise import Domain, Purpose, Rng, seed_of
 from perturbmap.potentials import Labels, Potentials
@@ -20,11 +21,13 @@ def sample(
     n_samples: int = 1,
     *,
     given: ArrayLike | None = None,
+    method: Converging | None = None,
     rng: Rng = None,
 ) -> Labels:
     """Perturb-and-MAP samples, ``(n_samples, n_sites)``: maximisers of independently perturbed potentials.
 
-    They are exact samples of the Gibbs distribution only where ``f`` is separable.
+    They are exact samples of the Gibbs distribution only where ``f`` is separable. With ``method=CONVERGING`` they
+    are exact where sums are, and elsewhere converge to it with the number of particles (`Converging.sample`).
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pm.sample(pm.Chain(), f, 3, rng=0)
@@ -34,6 +37,10 @@ def sample(
     """
     known = check_question(structure, f, given)
     seed, n = seed_of(rng), check_count("n_samples", n_samples)
+    if method is not None:
+        if not isinstance(method, Converging):
+            raise TypeError(f"method must be CONVERGING, or None for perturb-and-MAP samples, but is {method!r}.")
+        return method.sample(structure, f, known, n, seed)
     labels = np.empty((n, f.n_sites), dtype=np.int32)
     for part, _, sites, given_part in parts(f, known):
         for first, noise in draws(structure, part, given_part, seed, n, SAMPLES):

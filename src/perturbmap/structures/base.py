@@ -98,6 +98,8 @@ class Structure(Part):
     is_exact: bool = True
     #: Whether ``exp f`` can also be summed over the labellings: see `SummableStructure`.
     can_sum: ClassVar[bool] = False
+    #: Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``.
+    is_plain: ClassVar[bool] = False
 
     @property
     def allows_every_labelling(self) -> bool:

@@ -29,6 +29,7 @@ class BinaryGraph(CompiledStructure):
            [3.8, 4.4]])
     """
 
+    is_plain = True
     kernels: ClassVar[Kernels] = Kernels(_core.graph_maximise, _core.graph_pin, _core.graph_moments)
 
     def __init__(self, n_threads: int | None = None) -> None:

@@ -27,6 +27,7 @@ from perturbmap.support.threads import threads
 
 
 class _Forest(CompiledStructure, SummableStructure):
+    is_plain = True
     kernels: ClassVar[Kernels] = Kernels(_core.tree_maximise, _core.tree_pin, _core.tree_moments)
 
     def __init__(self, n_threads: int | None = None) -> None:

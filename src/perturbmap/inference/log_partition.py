@@ -1,0 +1,106 @@
+"""The log-partition function in an interval: an estimate that converges, between a lower and an upper bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perturbmap.inference.converging import Answer, Converging
+from perturbmap.inference.draws import check_question
+from perturbmap.inference.estimate import Estimate
+from perturbmap.inference.upper_bound import upper_bound
+from perturbmap.noise import Rng, seed_of
+from perturbmap.potentials import Floats, Mask, Potentials
+from perturbmap.structures.base import Structure
+
+#: How often the interval holds log Z.
+CONFIDENCE = 0.95
+
+
+class LogPartition(NamedTuple):
+    """log Z of each example: what it is about, what it is not below, and what it is not above.
+
+    estimate : converges to log Z with the number of particles
+    lower : its mean is not above log Z
+    upper : its mean is not below log Z
+    interval : (n_examples, 2), which holds log Z with a probability of 95 %
+    is_exact : (n_examples,), whether nothing was sampled; then all of them are log Z
+    marginals : those of `CONVERGING`, which come with it
+
+    Estimates have their standard errors with them.
+    """
+
+    estimate: Estimate
+    lower: Estimate
+    upper: Estimate
+    interval: Floats
+    is_exact: Mask
+    marginals: Estimate
+
+
+def log_partition(
+    structure: Structure,
+    f: Potentials,
+    *,
+    given: ArrayLike | None = None,
+    n_particles: int = 64,
+    n_groups: int = 8,
+    tolerance: float | None = None,
+    max_seconds: float | None = None,
+    callback: Callable[[int, float], Any] | None = None,
+    n_perturbations: int = 100,
+    rng: Rng = None,
+) -> LogPartition:
+    """``log Z = log sum_y exp f(y)`` of each example, over the labellings with the ``given`` labels.
+
+    Exact where the structure can sum, or the tables stay small when sites are summed out one by one; elsewhere an
+    estimate from particles, whose arguments are those of `Converging`, ``tolerance`` in nats. The lower bound is the
+    mean logarithm of the groups' unbiased estimates of Z; the upper bound is that of perturb-and-MAP, tightened at
+    one site, from ``n_perturbations``.
+
+    >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
+    >>> found = pm.log_partition(pm.BinaryGraph(), f)
+    >>> found.estimate.mean.round(3), found.is_exact
+    (array([5.393]), array([ True]))
+    """
+    known = check_question(structure, f, given)
+    seed = seed_of(rng)
+    method = Converging(n_particles, n_groups, tolerance=tolerance, max_seconds=max_seconds, callback=callback)
+    answers = method.answers(structure, f, known, seed, lambda a: a.spread()[0])
+    is_exact = np.array([a.is_exact for a in answers], dtype=bool)
+    estimate = _estimates([(a.log_z, a.spread()[0]) for a in answers])
+    lower = _estimates([_lower(a) for a in answers])
+    upper = [(a.log_z, 0.0) for a in answers]
+    for i in np.flatnonzero(~is_exact).tolist():
+        part = None if known is None else known[f.layout.sites(i)]
+        upper[i] = upper_bound(structure, f[i], part, n_perturbations, seed)
+    half = np.array([_quantile(a) for a in answers]) * np.where(is_exact, 0.0, estimate.standard_error)
+    interval = np.stack([estimate.mean - half, estimate.mean + half], axis=1)
+    q = [(a.marginals, a.spread()[1]) for a in answers]
+    none = np.empty((0, f.n_labels))
+    marginals = Estimate(np.concatenate([none, *(m for m, _ in q)]), np.concatenate([none, *(e for _, e in q)]))
+    return LogPartition(estimate, lower, _estimates(upper), interval, is_exact, marginals)
+
+
+def _estimates(pairs: list[tuple[float, float]]) -> Estimate:
+    array = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    return Estimate(array[:, 0], array[:, 1])
+
+
+def _lower(answer: Answer) -> tuple[float, float]:
+    if answer.is_exact:
+        return answer.log_z, 0.0
+    log_zs = answer.log_zs
+    n = len(log_zs)
+    return float(log_zs.mean()), float(log_zs.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
+
+
+def _quantile(answer: Answer) -> float:
+    """How many standard errors from the estimate the interval reaches."""
+    from scipy import stats  # inference without particles does without it
+
+    n = len(answer.groups)
+    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) if n > 1 else 1.0
