@@ -55,7 +55,7 @@ def timed(work: Callable[[], tuple[Floats, float]]) -> Found:
 
 def converging(f: Potentials, n_groups: int) -> Found:
     def work() -> tuple[Floats, float]:
-        answer = Converging(64, n_groups).answers(pm.BinaryGraph(), f, None, 0, lambda a: a.spread()[0])[0]
+        answer = Converging(64, n_groups).answers(pm.BinaryGraph(), f, None, 0, lambda a: a.log_z_error)[0]
         return answer.marginals, answer.log_z
 
     return timed(work)

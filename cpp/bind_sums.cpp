@@ -110,8 +110,10 @@ void sample_by_elimination(const PythonBatch& python, Input<double> uniform, Out
 }
 
 // Writes, for every site, at which place it is to be cut so that the tables of the rest are small; -1 where it need not.
-void cut_for_elimination(const PythonBatch& python, Output<std::int32_t> place, std::size_t max_width) {
+// Returns the entries of the tables of the rest, of all examples together.
+double cut_for_elimination(const PythonBatch& python, Output<std::int32_t> place, std::size_t max_width) {
     const Batch& batch = python.view;
+    double entries = 0;
     require_shape(place, {batch.n_sites}, "place has the wrong shape");
     std::fill_n(place.data(), batch.n_sites, -1);
     for (std::size_t example = 0; example < batch.n_examples; ++example) {
@@ -120,11 +122,14 @@ void cut_for_elimination(const PythonBatch& python, Output<std::int32_t> place, 
                                                          batch.n_edges(example), batch.given_of(example), max_width, true);
         for (std::size_t c = 0; c < order.cut.size(); ++c)
             place.data()[first + order.cut[c]] = static_cast<std::int32_t>(c);
+        for (const EliminationStep& step : order.steps)
+            entries += std::pow(static_cast<double>(batch.n_labels), static_cast<double>(step.neighbours.size() + 1));
     }
+    return entries;
 }
 
-// Runs chains, `labels` (n_chains, n_sites), which the caller has checked, of every example, and writes the mean
-// conditional probabilities of each, (n_chains, n_sites, K).
+// Runs chains, `labels` (n_chains, n_sites), of every example, and writes the mean conditional probabilities of each,
+// (n_chains, n_sites, K).
 void gibbs(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams, Output<std::int32_t> labels,
            Output<double> probabilities, std::size_t first_chain, std::size_t n_burn, std::size_t n_kept, int n_threads) {
     const Batch& batch = python.view;
@@ -133,6 +138,11 @@ void gibbs(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> s
     require_shape(streams, {batch.n_examples}, "streams has the wrong shape");
     require_shape(labels, {n_chains, batch.n_sites}, "labels has the wrong shape");
     require_shape(probabilities, {n_chains, batch.n_sites, batch.n_labels}, "probabilities has the wrong shape");
+    bool fit = true;
+    for (std::size_t i = 0; i < labels.size(); ++i)
+        fit &= labels.data()[i] >= 0 && labels.data()[i] < static_cast<std::int64_t>(batch.n_labels);
+    require(fit, "labels must all be labels");
+    require((first_chain + n_chains) * (n_burn + n_kept) < std::size_t{1} << 32, "too many chains and sweeps to be numbered");
     const Sweeps sweeps{seed, n_burn, n_kept, first_chain};
     parallel_for(batch.n_examples * n_chains, n_threads,
                  Gibbs::work(batch) * static_cast<double>(n_chains * (n_burn + n_kept)), [&] { return Gibbs(batch); },

@@ -125,7 +125,7 @@ bool Elimination::plan(std::size_t example) {
 // How a table over the step's site and `scope`, some of its neighbours, lies beside the step's own.
 Elimination::Term Elimination::term(const Step& step, const std::vector<std::int32_t>& scope) const {
     const std::size_t k = batch_.n_labels;
-    Term t{-1, -1, false, 0, 1, false, {}, power(k, scope.size())};
+    Term t{-1, -1, false, 1, false, {}, power(k, scope.size())};
     std::vector<std::size_t> strides(step.scope.size(), 0);
     std::size_t stride = t.size;
     for (std::size_t axis = 0, next = 0; axis < step.scope.size() && next < scope.size(); ++axis)

@@ -50,7 +50,7 @@ class Elimination {
         std::int32_t step;                 // of which it is m, or
         std::int32_t edge;                 // the edge that it is; the other is -1
         bool is_turned;                    // the edge is stored with the neighbour's label first
-        std::size_t first_run, run;        // runs of the rows of the table: see add()
+        std::size_t run;                   // rows of the table in one run: see for_each_run()
         bool is_constant;                  // along a run
         std::vector<std::size_t> strides;  // of the axes that are left, the slowest first
         std::size_t size;                  // entries for one label of the site

@@ -1,6 +1,8 @@
 #include "elimination_order.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <queue>
 #include <tuple>
 #include <utility>

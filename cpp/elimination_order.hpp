@@ -5,7 +5,8 @@
 // Method.     Always the site that joins the fewest pairs of sites anew (least fill), then the one with the fewest
 //             neighbours, then the first. A site whose table would be too large is never summed out; where only such
 //             sites are left, the one with the most neighbours is cut: it will have to be given a label.
-// Cost.       O(sites * width^2 log) about, `width` being the number of neighbours when summed out.
+// Cost.       O(sites * width^2 log) about, `width` being the number of neighbours when summed out; besides, the number of
+//             neighbours of a site for each that is taken away from it.
 // References. Rose 1972 (elimination and fill); Bidyuk and Dechter, Cutset sampling for Bayesian networks, JAIR 2007
 //             (sites to cut until the rest has small tables).
 #pragma once

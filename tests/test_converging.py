@@ -10,7 +10,7 @@ import pytest
 import perturbmap as pm
 from perturbmap import BinaryGraph, BruteForce, Chain, FromSolver, Matching, Potentials, Tree, grid_edges, potts
 from perturbmap.inference import CONVERGING, Converging, NotConvergedWarning, converging, particles
-from perturbmap.inference.elimination import sum_out
+from perturbmap.inference.elimination import cut_sites, sample_out, sum_out
 from perturbmap.inference.particles import run_group, sweeps
 from perturbmap.inference.upper_bound import upper_bound
 
@@ -155,7 +155,7 @@ def test_modes_that_gibbs_sampling_does_not_find_are_weighed() -> None:
     """A grid of strong coupling, too wide to be summed: its log Z is known by transfer matrices."""
     f = grid(14, 20, 3.0, 1.0, np.random.default_rng(7))
     log_z, q = converging_reference(f)
-    found = Converging(32, 4).answers(BinaryGraph(), f, None, 0, lambda a: a.spread()[0])[0]
+    found = Converging(32, 4).answers(BinaryGraph(), f, None, 0, lambda a: a.log_z_error)[0]
     assert found.log_z == pytest.approx(log_z, abs=0.3)
     assert np.abs(found.marginals - q).mean() < 0.02
 
@@ -215,6 +215,25 @@ def test_a_solver_of_the_users_is_right_too() -> None:
     assert low <= log_z <= high
 
 
+def test_an_approximate_solver_gives_no_upper_bound() -> None:
+    """Its values may lie below the maximum."""
+    f = Potentials(np.random.default_rng(9).normal(size=(3, 2)))
+    lazy = FromSolver(lambda unary: np.zeros(len(unary), dtype=int), is_exact=False)
+    assert pm.log_partition(lazy, f, n_particles=4, n_groups=2, rng=0).upper.mean[0] == np.inf
+
+
+def test_tables_of_the_rest_are_small_all_together() -> None:
+    """A grid so large that the width of one table alone would not do; forged labels do not reach the core."""
+    f = grid(100, 100, 1.0, 1.0, np.random.default_rng(18))
+    given = np.full(f.n_sites, -1, dtype=np.int32)
+    given[cut_sites(f, None, 13)] = 0
+    assert np.isfinite(sum_out(f, given, 2).values[0])
+    with pytest.raises(ValueError, match="too large to be summed over"):
+        sample_out(f, None, np.full((1, f.n_sites), 0.5), 1)
+    with pytest.raises(ValueError, match="labels must all be labels"):
+        sweeps(f, None, np.full((1, f.n_sites), -1), 0, 0, 1, 1, 1)
+
+
 # What a user meets.
 
 
@@ -242,6 +261,9 @@ def test_given_labels_are_kept_and_counted() -> None:
     assert low <= expected[0] <= high
     np.testing.assert_allclose(found.marginals.mean, moments.unary, atol=0.03)
     assert found.marginals.mean[[0, 4, 8], [1, 0, 1]].tolist() == [1.0, 1.0, 1.0]
+    assert not found.marginals.standard_error[[0, 4, 8]].any()
+    with pytest.raises(ValueError, match="BinaryGraph needs supermodular"):
+        pm.log_partition(BinaryGraph(), Potentials(f.unary, -f.tables, f.edges))
 
 
 @pytest.mark.parametrize(
@@ -253,6 +275,7 @@ def test_given_labels_are_kept_and_counted() -> None:
             Matching(), lambda: Potentials([[1.0, 5.0], [2.0, 0.0]]), [0, 1], 1.0, id="one matching is left"
         ),
         pytest.param(BinaryGraph(), lambda: Potentials(np.zeros((5, 2))), None, math.log(32), id="no edges"),
+        pytest.param(Matching(), lambda: Potentials(np.zeros((0, 2))), None, 0.0, id="no sites"),
     ],
 )
 def test_what_hardly_needs_a_sum(
@@ -290,10 +313,11 @@ def test_it_goes_on_until_it_is_accurate_and_says_where_it_is_not() -> None:
     with pytest.warns(NotConvergedWarning, match="short of tolerance=1e-09: allow more time"):
         pm.log_partition(BinaryGraph(), f, n_particles=16, tolerance=1e-9, max_seconds=0.5, rng=0)
     stopped = Converging(16, 8, callback=lambda n, _: n == 3).answers(
-        BinaryGraph(), f, None, 0, lambda a: a.spread()[0]
+        BinaryGraph(), f, None, 0, lambda a: a.log_z_error
     )
     assert len(stopped[0].groups) == 3
-    for name, value in (("tolerance", 0), ("max_seconds", -1), ("n_particles", 0), ("n_groups", 1.5)):
+    wrong = (("tolerance", 0), ("max_seconds", -1), ("n_particles", 0), ("n_groups", 1.5), ("n_perturbations", -1))
+    for name, value in wrong:
         with pytest.raises(ValueError, match=f"{name} must be"):
             pm.log_partition(BinaryGraph(), f, **{name: value})  # type: ignore[arg-type]
 

@@ -133,15 +133,17 @@ def _converge(
             found = log_partition(
                 structure, f, given=given, max_seconds=max(max_seconds, 1e-9), n_perturbations=n, rng=seed
             )
-        except ValueError as error:
-            click.echo(f"Estimate:    none; {error}")
+        except ValueError as reason:
+            click.echo(f"Estimate:    none; {reason}")
             return None
     if found.is_exact[0]:
         click.echo(f"Exact:       log Z  = {_both(float(found.estimate.mean[0]))}")
         return found
     low, high = found.interval[0].tolist()
     click.echo(f"Estimate:    log Z  = {_both(float(found.estimate.mean[0]))}, by particles")
-    click.echo(f"             from {low:.6f} to {high:.6f} with a probability of 95 %")
+    click.echo(f"             from {low:.6f} to {high:.6f} with a probability of about 95 %")
+    upper, error = float(found.upper.mean[0]), float(found.upper.standard_error[0])
+    click.echo(f"             not above {upper:.6f} ± {error:.6f}, whatever the particles say")
     for warning in caught:
         click.echo(f"             {warning.message}")
     return found

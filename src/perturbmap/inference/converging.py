@@ -18,11 +18,14 @@ from perturbmap.inference.estimate import Estimate
 from perturbmap.inference.marginal_methods import FromMarginals, MarginalMethod
 from perturbmap.inference.particles import Group, OutOfTimeError, run_group
 from perturbmap.noise import Domain
-from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.potentials import Floats, Labels, Mask, Potentials
 from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.structures.base import Structure, SummableStructure
 from perturbmap.support.checks import check_count, check_number
 from perturbmap.support.threads import threads
+
+# Any odd number that is not small.
+_ODD = 0x9E3779B97F4A7C15
 
 
 class NotConvergedWarning(UserWarning):
@@ -36,6 +39,7 @@ class Answer:
     log_z: float
     marginals: Floats
     groups: tuple[Group, ...] = ()
+    is_given: Mask | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -47,31 +51,54 @@ class Answer:
         """The estimate of each group."""
         return np.array([g.log_z for g in self.groups])
 
-    def spread(self) -> tuple[float, Floats]:
-        """Standard errors of log Z and of the marginals: a jackknife over the groups.
+    @property
+    def log_z_error(self) -> float:
+        """The standard error of log Z: a jackknife over the groups; infinite for a single one.
 
         What no particle has met does not show in it: that may have a probability of one in the number of particles.
         """
         n = len(self.groups)
-        if n == 0:
-            return 0.0, np.zeros_like(self.marginals)
-        if n == 1:
-            return np.inf, np.full_like(self.marginals, np.inf)
-        left_out = [combine(self.groups[:i] + self.groups[i + 1 :]) for i in range(n)]
-        log_zs, q = np.array([a.log_z for a in left_out]), np.stack([a.marginals for a in left_out])
-        factor, unseen = (n - 1) / n, 1.0 / sum(g.ess for g in self.groups)
-        of_log_z = np.sqrt(factor * ((log_zs - log_zs.mean()) ** 2).sum() + unseen**2)
-        of_q = np.sqrt(factor * ((q - q.mean(axis=0)) ** 2).sum(axis=0) + unseen**2)
-        return float(of_log_z), of_q
+        if n < 2:
+            return np.inf if n else 0.0
+        left_out = np.log(self._others.sum(axis=1) / (n - 1))
+        return float(np.sqrt(_jackknife(left_out) + self._unseen**2))
+
+    @property
+    def marginal_errors(self) -> Floats:
+        """The standard errors of the marginals, in the same way."""
+        n = len(self.groups)
+        if n < 2:
+            return np.full_like(self.marginals, np.inf if n else 0.0)
+        others = self._others / self._others.sum(axis=1, keepdims=True)
+        left_out = np.tensordot(others, np.stack([g.marginals for g in self.groups]), axes=1)
+        errors = np.sqrt(_jackknife(left_out) + self._unseen**2)
+        if self.is_given is not None:
+            errors[self.is_given] = 0.0
+        return np.asarray(errors)
+
+    @property
+    def _others(self) -> Floats:
+        """For each group the weights of the others, zero for itself."""
+        return np.asarray(np.exp(self.log_zs - self.log_zs.max()) * (1 - np.eye(len(self.groups))))
+
+    @property
+    def _unseen(self) -> float:
+        return 1.0 / sum(g.ess for g in self.groups)
 
 
-def combine(groups: tuple[Group, ...]) -> Answer:
+def _jackknife(left_out: Floats) -> Floats:
+    """The variance that the estimates without one group each tell."""
+    n = len(left_out)
+    return np.asarray((n - 1) / n * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+
+
+def combine(groups: tuple[Group, ...], given: Labels | None) -> Answer:
     """The mean of Z over the groups, and their marginals in proportion to it."""
     log_zs = np.array([g.log_z for g in groups])
     top = log_zs.max()
     w = np.exp(log_zs - top)
     marginals = np.tensordot(w / w.sum(), np.stack([g.marginals for g in groups]), axes=1)
-    return Answer(float(top + np.log(w.mean())), marginals, groups)
+    return Answer(float(top + np.log(w.mean())), marginals, groups, None if given is None else given >= 0)
 
 
 @final
@@ -80,9 +107,12 @@ class Converging(MarginalMethod):
 
     Exact where the structure can sum, or the tables stay small when sites are summed out one by one; elsewhere from
     ``n_groups`` independent groups of ``n_particles`` (`perturbmap.inference.particles`), and of as many more as it
-    takes to bring the standard errors down to ``tolerance``, or until ``max_seconds`` are over; then a
-    `NotConvergedWarning` says how far it got. Standard errors are those of a jackknife over the groups. A callback
-    gets the number of groups and the largest standard error after each; if it returns True, that is the end.
+    takes to bring the standard errors down to ``tolerance``, or until ``max_seconds`` are over for an example; then a
+    `NotConvergedWarning` says how far it got. A callback gets the number of groups and the largest standard error
+    after each; if it returns True, that is the end.
+
+    Standard errors are those of a jackknife over the groups. They are true as far as not all groups have missed the
+    same mode, and for a solver of your own if it finds a labelling for every pin that has one.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.marginals(pm.BinaryGraph(), f, method=pm.CONVERGING).mean.round(2)
@@ -112,10 +142,12 @@ class Converging(MarginalMethod):
         self, structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int, domain: Domain
     ) -> Estimate:
         """See `MarginalMethod.estimate`; the number of perturbations plays no part."""
+        other = (seed + domain.code * _ODD) % 2**64  # no two purposes share their particles
         mean, error = np.empty((f.n_sites, f.n_labels)), np.empty((f.n_sites, f.n_labels))
-        for i, answer in enumerate(self.answers(structure, f, given, seed, lambda a: float(a.spread()[1].max()))):
+        answers = self.answers(structure, f, given, other, lambda a: float(a.marginal_errors.max()))
+        for i, answer in enumerate(answers):
             sites = f.layout.sites(i)
-            mean[sites], error[sites] = answer.marginals, answer.spread()[1]
+            mean[sites], error[sites] = answer.marginals, answer.marginal_errors
         return Estimate(mean, error)
 
     def with_pullback(
@@ -133,7 +165,7 @@ class Converging(MarginalMethod):
         wanted = Converging(
             self.n_particles, max(self.n_groups, -(-n // self.n_particles)), max_seconds=self.max_seconds
         )
-        answers = wanted.answers(structure, f, given, seed, lambda a: a.spread()[0])
+        answers = wanted.answers(structure, f, given, seed, lambda a: a.log_z_error)
         for i, answer in enumerate(answers):
             sites = f.layout.sites(i)
             known = None if given is None else given[sites]
@@ -189,7 +221,7 @@ class Converging(MarginalMethod):
                         f"not one group of {n_particles} particles of an example of {f.n_sites:,} sites was complete "
                         f"after max_seconds={self.max_seconds:g}: allow more, or use PINNED and log_partition_bound."
                     ) from None
-            answer = combine(tuple(groups))
+            answer = combine(tuple(groups), given)
             now = error(answer)
             is_stopped = self.callback is not None and not is_late and bool(self.callback(len(groups), now))
             is_enough = len(groups) >= n_groups and (self.tolerance is None or now <= self.tolerance)
@@ -201,7 +233,7 @@ class Converging(MarginalMethod):
                     f"an estimate ended after {len(groups)} groups of particles, with a standard error of {now:.2g}, "
                     f"short of {wanted}: allow more time (max_seconds=).",
                     NotConvergedWarning,
-                    stacklevel=5,
+                    stacklevel=4,
                 )
             return answer
 
@@ -212,7 +244,7 @@ def exact_answers(structure: Structure, f: Potentials, given: Labels | None) -> 
         values, moments = structure.log_partition(f, given)
         sums, q = values, moments.unary
     elif structure.is_plain:
-        structure.maximise(f[:0])  # refuses what the structure does not take
+        structure.maximise(f, given)  # refuses what the structure does not take
         sums, q = sum_out(f, given, threads(structure.n_threads))
     else:
         return [_if_all_is_given(structure, f[i], given, f.layout.sites(i)) for i in range(len(f))]
@@ -221,9 +253,10 @@ def exact_answers(structure: Structure, f: Potentials, given: Labels | None) -> 
 
 def _if_all_is_given(structure: Structure, f: Potentials, given: Labels | None, sites: slice) -> Answer | None:
     """The answer where one labelling is left."""
-    if given is None or (given[sites] < 0).any():
+    known = np.full(f.n_sites, -1, dtype=np.int32) if given is None else given[sites]
+    if (known < 0).any():
         return None
-    labels, values = structure.maximise(f, given[sites])
+    labels, values = structure.maximise(f, known)
     return Answer(float(values[0]), one_hot(labels, f.n_labels))
 
 

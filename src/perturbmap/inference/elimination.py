@@ -37,12 +37,18 @@ def sample_out(f: Potentials, given: Labels | None, uniform: Floats, n_threads: 
     values = np.empty((1, len(f)))
     entries = max(LARGEST_TABLES, f.n_sites * f.n_labels**2)  # the latter is all that a forest needs
     _core.elimination_sample(f.to_core(given), uniform[None], values, labels, entries, n_threads)
+    if np.isnan(values).any():
+        raise ValueError("the tables of an example are too large to be summed over.")
     return values[0], labels[0]
 
 
 def cut_sites(f: Potentials, given: Labels | None, max_width: int) -> NDArray[np.intp]:
-    """Sites of one example, in the order to fix them, without which no table has more than so many neighbours."""
+    """Sites of one example, in the order to fix them, without which its tables are small.
+
+    No site has more than so many neighbours when it is summed out, and all tables together can be summed over.
+    """
     place = np.empty(f.n_sites, dtype=np.int32)
-    _core.elimination_cut(f.to_core(given), place, max_width)
+    while _core.elimination_cut(f.to_core(given), place, max_width) > LARGEST_TABLES and max_width > 1:
+        max_width -= 1
     order = np.argsort(place, kind="stable")
     return order[np.count_nonzero(place < 0) :]

@@ -15,8 +15,9 @@ from perturbmap.inference.upper_bound import upper_bound
 from perturbmap.noise import Rng, seed_of
 from perturbmap.potentials import Floats, Mask, Potentials
 from perturbmap.structures.base import Structure
+from perturbmap.support.checks import check_count
 
-#: How often the interval holds log Z.
+#: How often the interval is to hold log Z.
 CONFIDENCE = 0.95
 
 
@@ -25,8 +26,8 @@ class LogPartition(NamedTuple):
 
     estimate : converges to log Z with the number of particles
     lower : its mean is not above log Z
-    upper : its mean is not below log Z
-    interval : (n_examples, 2), which holds log Z with a probability of 95 %
+    upper : its mean is not below log Z; infinite where the structure is approximate
+    interval : (n_examples, 2), which holds log Z with a probability of about 95 %, if no mode was missed
     is_exact : (n_examples,), whether nothing was sampled; then all of them are log Z
     marginals : those of `CONVERGING`, which come with it
 
@@ -67,19 +68,20 @@ def log_partition(
     (array([5.393]), array([ True]))
     """
     known = check_question(structure, f, given)
-    seed = seed_of(rng)
+    seed, n_draws = seed_of(rng), check_count("n_perturbations", n_perturbations)
     method = Converging(n_particles, n_groups, tolerance=tolerance, max_seconds=max_seconds, callback=callback)
-    answers = method.answers(structure, f, known, seed, lambda a: a.spread()[0])
+    answers = method.answers(structure, f, known, seed, lambda a: a.log_z_error)
     is_exact = np.array([a.is_exact for a in answers], dtype=bool)
-    estimate = _estimates([(a.log_z, a.spread()[0]) for a in answers])
+    estimate = _estimates([(a.log_z, a.log_z_error) for a in answers])
     lower = _estimates([_lower(a) for a in answers])
     upper = [(a.log_z, 0.0) for a in answers]
     for i in np.flatnonzero(~is_exact).tolist():
         part = None if known is None else known[f.layout.sites(i)]
-        upper[i] = upper_bound(structure, f[i], part, n_perturbations, seed)
+        # Of values that may be below the maximum, no upper bound can be made.
+        upper[i] = upper_bound(structure, f[i], part, n_draws, seed) if structure.is_exact else (np.inf, 0.0)
     half = np.array([_quantile(a) for a in answers]) * np.where(is_exact, 0.0, estimate.standard_error)
     interval = np.stack([estimate.mean - half, estimate.mean + half], axis=1)
-    q = [(a.marginals, a.spread()[1]) for a in answers]
+    q = [(a.marginals, a.marginal_errors) for a in answers]
     none = np.empty((0, f.n_labels))
     marginals = Estimate(np.concatenate([none, *(m for m, _ in q)]), np.concatenate([none, *(e for _, e in q)]))
     return LogPartition(estimate, lower, _estimates(upper), interval, is_exact, marginals)

@@ -40,7 +40,9 @@ _SMALL_TABLE = 2**14
 # of must be met, to be weighed; particles that lead nowhere are dropped at the next steps.
 _CURIOSITY = 0.1
 # Sites of all perturbed problems of all steps: beyond this, a group would take hours.
-_MOST_WORK = 2 * 10**10
+_MOST_WORK = 3 * 10**10
+# Numbers of perturbed potentials that are worked on at once.
+_CHUNK = 2**22
 # Sweeps of Gibbs sampling after the particles are complete, and how many of them are averaged.
 _BURN, _KEPT = 20, 300
 
@@ -97,7 +99,7 @@ class _Run:
             self.order = cut_sites(f, given, max(1, width))
         else:
             self.order = np.flatnonzero(known < 0)
-        if len(self.order) * n_particles * _FEWEST * f.n_sites > _MOST_WORK:
+        if len(self.order) * n_particles * _EACH * f.n_sites > _MOST_WORK:
             raise ValueError(
                 f"an example of {f.n_sites:,} sites, of which {len(self.order):,} must be fixed before the rest can "
                 f"be summed, is too large for {n_particles} particles. PINNED marginals and log_partition_bound are "
@@ -134,13 +136,17 @@ class _Run:
         noise = gumbel_noise(f, self.seed, n_draws, self.group * _MOST, self.n_threads, domain=PARTICLES)
         mask = np.zeros((f.n_sites, k), dtype=bool)
         mask[sites] = True
-        known = different.ravel()
-        own = np.where(known[:, None] >= 0, 0.0, np.tile(noise, (1, len(different), 1)))
-        pinned = self.structure.pinned(
-            perturb(_repeat(f, len(different)), own), pins=np.tile(mask, (len(different), 1)), given=known
-        )
-        means = (pinned.values - own).mean(axis=0).reshape(len(different), f.n_sites, k)
-        values = means[which][:, sites]
+        means = np.empty((len(different), len(sites), k))
+        size = max(1, _CHUNK // max(1, noise.size))
+        for first in range(0, len(different), size):
+            some = different[first : first + size]
+            known = some.ravel()
+            own = np.where(known[:, None] >= 0, 0.0, np.tile(noise, (1, len(some), 1)))
+            perturbed = perturb(_repeat(f, len(some)), own)
+            pinned = self.structure.pinned(perturbed, pins=np.tile(mask, (len(some), 1)), given=known)
+            mean = (pinned.values - own).mean(axis=0).reshape(len(some), f.n_sites, k)
+            means[first : first + size] = mean[:, sites]
+        values = means[which]
         return _Step(values, _log_sum(values[:, 0]))
 
     def _fix(self, sites: NDArray[np.intp], values: Floats, which: NDArray[np.intp]) -> Floats:
@@ -153,7 +159,8 @@ class _Run:
         p = (1 - _CURIOSITY) * np.exp(values - _log_sum(values)[..., None])
         p += _CURIOSITY * possible / possible.sum(axis=-1, keepdims=True)
         u = np.stack([self._shared_out(which) for _ in sites], axis=1)
-        y = np.minimum((u[..., None] >= p.cumsum(axis=-1)).sum(axis=-1), p.shape[-1] - 1)
+        last = p.shape[-1] - 1 - possible[..., ::-1].argmax(axis=-1)  # which rounding must not go beyond
+        y = np.minimum((u[..., None] >= p.cumsum(axis=-1)).sum(axis=-1), last)
         self.given[:, sites] = y
         return np.asarray(np.log(np.take_along_axis(p, y[..., None], axis=-1))[..., 0].sum(axis=1))
 
