@@ -8,7 +8,6 @@ BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 
 # What the demo needs, and no more; modules are compiled when they are first used, most of them never.
 $(VENV)/installed-demo: $(VENV)/bin/python $(BUILD_FILES)
@@ -20,6 +19,7 @@ $(VENV)/installed-demo: $(VENV)/bin/python $(BUILD_FILES)
 TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 $(VENV)/installed: $(VENV)/bin/python $(BUILD_FILES)
 	@echo "Building perturbmap and its extras in $(VENV) (a minute or two the first time) ..."
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet --retries 0 --timeout 10 \
 		--index-url https://download.pytorch.org/whl/cpu "$(TORCH)" 2>/dev/null || true
 	$(BIN)/python -m pip install --quiet --editable ".[test,lint]"
