@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +123,6 @@ def test_a_failure_of_any_call_of_the_system_leaves_what_was_there(
         before = load(path)
         assert hidden(tmp_path) == []
     assert n_refused >= 3
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte, or skip."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("a small disk cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # maps may still be open
 
 
 @every_kind

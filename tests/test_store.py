@@ -256,18 +256,6 @@ def test_other_damage_is_named_when_the_store_is_opened(tmp_path: Path) -> None:
         pm.Store(tmp_path / "nowhere")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    """A disk of one megabyte, or skip."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("a small disk cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # maps may still be open
-
-
 def test_a_full_disk_ends_in_an_error_and_keeps_what_was_finished(small_disk: Path) -> None:
     """Nothing half-written stays, and room that is made can be used."""
     X, y = graphs(2000, seed=3)

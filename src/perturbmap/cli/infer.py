@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,8 +123,6 @@ def _converge(
     structure: Structure, f: Potentials, given: Labels, n: int, max_seconds: float, seed: int
 ) -> LogPartition | None:
     """Log Z and marginals, exact or converging, with a line that says how; None where there is no time for them."""
-    import warnings
-
     from perturbmap.inference import NotConvergedWarning, log_partition
 
     with warnings.catch_warnings(record=True) as caught:

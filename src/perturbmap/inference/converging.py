@@ -169,7 +169,7 @@ class Converging(MarginalMethod):
         for i, answer in enumerate(answers):
             sites = f.layout.sites(i)
             known = None if given is None else given[sites]
-            rng = np.random.default_rng([seed, int(f.layout.streams[i]), len(answers[i].groups)])
+            rng = np.random.default_rng([seed, int(f.layout.streams[i]), len(answer.groups)])
             if answer.is_exact:
                 labels[:, sites] = exact_samples(structure, f[i], known, n, rng)
                 continue

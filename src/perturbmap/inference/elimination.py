@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.structures.compiled import empty_moments
 
 #: Entries of all tables together up to which an example is summed over exactly: 64 megabytes, a fraction of a second.
 LARGEST_TABLES = 2**22
@@ -24,9 +25,7 @@ class ExactSums(NamedTuple):
 def sum_out(f: Potentials, given: Labels | None, n_threads: int, max_entries: int = LARGEST_TABLES) -> ExactSums:
     """Log Z and marginals of the examples that have small tables once the given labels are put in."""
     values = np.empty((1, len(f)))
-    unary = np.zeros((1, f.n_sites, f.n_labels))
-    n_blocks = -(-len(f) // _core.shared_block)
-    tables = np.zeros((n_blocks if f.is_shared else f.n_edges, f.n_labels, f.n_labels))
+    unary, tables = empty_moments(f)
     _core.elimination_sum(f.to_core(given), np.ones(len(f)), values, unary, tables, max_entries, n_threads)
     return ExactSums(values[0], unary[0])
 

@@ -124,8 +124,7 @@ class _Run:
             kept = self._resample_if_uneven()
             before = step.bound[kept] + self._fix(sites, step.values[kept], which.ravel()[kept])
         self.log_weights += self._complete() - before
-        weights = np.exp(self.log_weights - self.log_weights.max())
-        ess = float(weights.sum() ** 2 / (weights**2).sum())
+        ess = self._effective()
         self._resample()
         return Group(self.log_z, *self._sweep(), ess)
 
@@ -171,11 +170,13 @@ class _Run:
         rank[order] = _rank(which[order])
         return np.asarray((rank + self.rng.random(len(counts))[which]) / counts[which])
 
-    def _resample_if_uneven(self) -> NDArray[np.intp]:
+    def _effective(self) -> float:
+        """How many equally weighted particles would be worth as much."""
         w = np.exp(self.log_weights - self.log_weights.max())
-        if w.sum() ** 2 / (w**2).sum() >= self.n / 2:
-            return np.arange(self.n)
-        return self._resample()
+        return float(w.sum() ** 2 / (w**2).sum())
+
+    def _resample_if_uneven(self) -> NDArray[np.intp]:
+        return self._resample() if self._effective() < self.n / 2 else np.arange(self.n)
 
     def _resample(self) -> NDArray[np.intp]:
         """Particles in proportion to their weights, by one uniform number; all weights are equal afterwards."""
