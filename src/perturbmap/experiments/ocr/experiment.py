@@ -71,8 +71,9 @@ class Experiment:
         X = [x / np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True)) for x in ocr.X]
         return cls(ocr, X, seed, n_threads, quick)
 
-    def _solver(self, protocol: str, method: str) -> Solver[Any]:
-        return METHODS[method].solvers["quick" if self.quick else protocol]
+    def _plan(self, protocol: str) -> str:
+        """The key of what is done for a protocol: a quick look does the same for both."""
+        return "quick" if self.quick else protocol
 
     def run(
         self,
@@ -114,7 +115,7 @@ class Experiment:
             Chain(self.n_threads),
             METHODS[method].objective,
             l2=l2,
-            solver=self._solver(protocol, method),
+            solver=METHODS[method].solvers[self._plan(protocol)],
             task_loss=Hamming(),
             n_perturbations=N_PERTURBATIONS,
             classes=LETTERS,
@@ -151,7 +152,7 @@ class Experiment:
             return errors[l2]
 
         start = time.perf_counter()
-        best, least = None, METHODS[method].first_l2[protocol]
+        best, least = None, METHODS[method].first_l2[self._plan(protocol)]
         while best != least:
             best = least
             least = min((float(f"{best * step:.2g}") for step in (1, HALF_DECADE, 1 / HALF_DECADE)), key=error)
@@ -191,7 +192,7 @@ class Experiment:
         if not closer:
             return entry, None
         rng = np.random.default_rng(self.seed)
-        some = rng.permutation(test)[: N_COMPARED["quick" if self.quick else protocol]]
+        some = rng.permutation(test)[: N_COMPARED[self._plan(protocol)]]
         f = est.potentials(self._words(some)[0])
         return entry, {
             "fold": fold,
