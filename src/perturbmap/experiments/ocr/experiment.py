@@ -41,7 +41,7 @@ from perturbmap.task_losses import Hamming
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 HALF_DECADE = 10**0.5
 #: Test words on which marginals are compared, and words shown.
-N_COMPARED = {"small": 500, "large": 500, "quick": 200}
+N_COMPARED = {"small": 500, "large": 500, "quick": 100}
 N_SHOWN = 9
 N_PERTURBATIONS = 100
 N_BINS = 10
