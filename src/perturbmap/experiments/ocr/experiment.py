@@ -32,7 +32,6 @@ from perturbmap.experiments.results import Results
 from perturbmap.inference import COUNTED, EXACT, INTEGRATED, PINNED, decode, marginals
 from perturbmap.models import SequenceModel
 from perturbmap.potentials import Floats, Potentials
-from perturbmap.solvers import Solver
 from perturbmap.structures import Chain
 from perturbmap.support.progress import Progress
 from perturbmap.support.threads import threads
