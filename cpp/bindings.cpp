@@ -15,22 +15,25 @@ namespace {
 
 // Runs task(solver, copy, example) for all copies of all examples; the copies of an example one after another, so that
 // a solver can keep what they have in common.
-template <class Solver, class Task>
-void for_each_copy(const Batch& batch, int n_threads, Task task) {
-    parallel_for(batch.n_examples * batch.n_copies, n_threads, Solver::work(batch) * static_cast<double>(batch.n_copies),
-                 [&] { return Solver(batch); },
+template <class Solver, class Task, class... Options>
+void for_each_copy(const Batch& batch, int n_threads, Task task, Options... options) {
+    parallel_for(batch.n_examples * batch.n_copies, n_threads,
+                 Solver::work(batch, options...) * static_cast<double>(batch.n_copies),
+                 [&] { return Solver(batch, options...); },
                  [&](Solver& solver, std::size_t index) { task(solver, index % batch.n_copies, index / batch.n_copies); });
 }
 
-template <class Solver>
-void maximise(const PythonBatch& python, Output<std::int32_t> labels, Output<double> values, int n_threads) {
+// Options are those of the solver.
+template <class Solver, class... Options>
+void maximise(const PythonBatch& python, Output<std::int32_t> labels, Output<double> values, int n_threads,
+              Options... options) {
     const Batch& batch = python.view;
     require_shape(labels, {batch.n_copies, batch.n_sites}, "labels has the wrong shape");
     require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
     for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
         values.data()[copy * batch.n_examples + example] =
             solver.maximise(copy, example, labels.data() + copy * batch.n_sites + batch.first_site(example));
-    });
+    }, options...);
 }
 
 // Upper bounds on the maxima of a batch, where `values` are scores of labellings.
@@ -41,7 +44,7 @@ void search_bound(const PythonBatch& python, Input<double> values, Output<double
     for_each_copy<GraphSearch>(batch, n_threads, [&](GraphSearch& search, std::size_t copy, std::size_t example) {
         const std::size_t at = copy * batch.n_examples + example;
         bounds.data()[at] = search.bound(copy, example, values.data()[at]);
-    });
+    }, 1);
 }
 
 // The maximisers of the wanted pins of all copies of a batch; immutable.
@@ -52,9 +55,10 @@ struct PinnedBatch {
 
 // Writes labels and the pinned values that pin_values.hpp defines; with `keep`, the maximisers are returned, to take
 // moments of.
-template <class Solver>
+template <class Solver, class... Options>
 std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<Input<std::uint8_t>> mask,
-                                       Output<std::int32_t> labels, Output<double> values, bool keep, int n_threads) {
+                                       Output<std::int32_t> labels, Output<double> values, bool keep, int n_threads,
+                                       Options... options) {
     const Batch& batch = python.view;
     require_shape(labels, {batch.n_copies, batch.n_sites}, "labels has the wrong shape");
     require_shape(values, {batch.n_copies, batch.n_sites, batch.n_labels}, "values has the wrong shape");
@@ -66,7 +70,7 @@ std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<
         solver.pin(copy, example, mask ? mask->data() + first * k : nullptr,
                    labels.data() + copy * batch.n_sites + first, values.data() + (copy * batch.n_sites + first) * k,
                    keep ? &kept.pins[example * batch.n_copies + copy] : nullptr);
-    });
+    }, options...);
     if (!keep) return std::nullopt;
     return kept;
 }
@@ -204,9 +208,9 @@ NB_MODULE(_core, module) {
     module.def("assignment_maximise", &maximise<AssignmentSolver>, release());
     module.def("assignment_pin", &pin<AssignmentSolver>, release());
     module.def("assignment_moments", &moments<AssignmentSolver>, release());
-    module.def("search_maximise", &maximise<GraphSearch>, release());
+    module.def("search_maximise", &maximise<GraphSearch, int>, release());
     module.def("search_bound", &search_bound, release());
-    module.def("search_pin", &pin<GraphSearch>, release());
+    module.def("search_pin", &pin<GraphSearch, int>, release());
     module.def("search_moments", &moments<GraphSearch>, release());
     bind_sums(module);
 }

@@ -12,6 +12,7 @@ void ForestMoves::select(std::size_t example, const Neighbours& neighbours) {
     sets_->site_offsets.assign(1, 0);
     sets_->edge_offsets.assign(1, 0);
     add_sets(false);
+    n_ascending_ = sets_->size();
     add_sets(true);
     const std::size_t k = batch_.n_labels, n = sets_->sites.size(), m = sets_->edge_numbers.size();
     Tables tables = batch_.tables_of(example);

@@ -35,7 +35,8 @@ class ForestMoves {
     explicit ForestMoves(const Batch& batch) : batch_(batch) {}
 
     void select(std::size_t example, const Neighbours& neighbours);
-    std::size_t n_sets() const { return sets_->size(); }
+    // The sets of the ascending order come first; there are so many.
+    std::size_t n_ascending() const { return n_ascending_; }
     std::shared_ptr<const ForestSets> sets() const { return sets_; }
 
     // Moves `labels` to the best labelling of the set, if it is better; then their score rises from `score`.
@@ -53,6 +54,7 @@ class ForestMoves {
     const Neighbours* neighbours_ = nullptr;
     std::size_t example_ = no_example;
     std::shared_ptr<ForestSets> sets_;
+    std::size_t n_ascending_ = 0;
     Batch view_;
     std::unique_ptr<TreeDP> tree_;
     std::vector<double> unary_, tables_, values_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "philox.hpp"
 #include "pin_values.hpp"
 
 namespace perturbmap {
@@ -12,9 +13,9 @@ namespace {
 constexpr int n_passes_to_start = 30, n_passes_to_bound = 200;
 }  // namespace
 
-double GraphSearch::work(const Batch& batch) {
+double GraphSearch::work(const Batch& batch, int effort) {
     const double k = static_cast<double>(batch.n_labels);
-    return static_cast<double>(batch.n_sites) * (1000 * k + 2 * k * k);
+    return effort * static_cast<double>(batch.n_sites) * (1000 * k + 2 * k * k);
 }
 
 void GraphSearch::select(std::size_t example) {
@@ -29,14 +30,21 @@ void GraphSearch::select(std::size_t example) {
 // Moves labels until no move improves them; returns their score.
 double GraphSearch::climb(const double* unary, std::int32_t* labels) {
     double score = batch_.score(unary, example_, labels);
-    for (std::size_t n_idle = 0, move = 0; n_idle < n_proposals_ + forests_.n_sets(); ++move) {
-        if (move >= n_proposals_ + forests_.n_sets()) move = 0;
-        const bool has_improved = move < n_proposals_ ? fusion_.improve(unary, move, labels, score)
-                                                      : forests_.improve(unary, move - n_proposals_, labels, score);
-        n_idle = has_improved ? 0 : n_idle + 1;
-        if (move < n_proposals_ && fusion_.is_truncated()) n_proposals_ = Fusion::n_proposals(batch_.n_labels);
+    for (std::size_t set = 0; set < n_sets_; ++set) forests_.improve(unary, set, labels, score);
+    for (bool has_improved = true; has_improved;) {
+        for (std::size_t n_idle = 0, p = 0; n_idle < n_proposals_; p = (p + 1) % n_proposals_) {
+            n_idle = fusion_.improve(unary, p, labels, score) ? 0 : n_idle + 1;
+            if (fusion_.is_truncated()) use_everything();
+        }
+        has_improved = false;
+        for (std::size_t set = 0; set < n_sets_; ++set) has_improved |= forests_.improve(unary, set, labels, score);
     }
     return score;
+}
+
+void GraphSearch::use_everything() {
+    n_proposals_ = Fusion::n_proposals(batch_.n_labels);
+    n_sets_ = forests_.sets()->size();
 }
 
 double GraphSearch::maximise(std::size_t copy, std::size_t example, std::int32_t* labels) {
@@ -49,30 +57,75 @@ double GraphSearch::maximise(std::size_t copy, std::size_t example, std::int32_t
         labels[d] = given && given[d] >= 0 ? given[d] : static_cast<std::int32_t>(std::max_element(u, u + k) - u);
     }
     n_proposals_ = k;
-    const double score = climb(unary, labels);
-    if (n_proposals_ == k) return score;
+    n_sets_ = forests_.n_ascending();
+    double score = climb(unary, labels);
+    const bool is_truncated = n_proposals_ > k;
+    if (k <= 2 && !is_truncated) return score;
     other_.resize(n);
-    messages_.run(unary, n_passes_to_start, 1e-6, score, other_.data());
-    const double other = climb(unary, other_.data());
-    if (other <= score) return score;
-    std::copy(other_.begin(), other_.end(), labels);
-    return other;
+    for (int start = is_truncated ? 0 : 1; start < effort_; ++start) {
+        if (start == 0) {
+            messages_.run(unary, n_passes_to_start, 1e-6, score, other_.data());
+        } else {
+            std::copy(labels, labels + n, other_.begin());
+            shake(static_cast<std::uint32_t>(start), other_.data());
+        }
+        const std::size_t n_proposals = n_proposals_, n_sets = n_sets_;
+        const double other = climb(unary, other_.data());
+        if (other <= score) {
+            n_proposals_ = n_proposals;  // what the labels were tried with
+            n_sets_ = n_sets;
+            continue;
+        }
+        std::copy(other_.begin(), other_.end(), labels);
+        score = other;
+    }
+    return score;
+}
+
+// Gives random labels to a random site and those around it, a quarter of all sites at most.
+void GraphSearch::shake(std::uint32_t number, std::int32_t* labels) {
+    const std::size_t n = batch_.sites(example_), k = batch_.n_labels;
+    const std::int32_t* given = batch_.given_of(example_);
+    std::uint64_t bits[2 * lanes];
+    std::uint32_t block = 0;
+    std::size_t next = 2 * lanes;
+    auto below = [&](std::size_t count) {
+        if (next == 2 * lanes) {
+            philox(0, 0, number, block, bits);
+            block += static_cast<std::uint32_t>(lanes);
+            next = 0;
+        }
+        return static_cast<std::size_t>(uniform_of(bits[next++]) * static_cast<double>(count));
+    };
+    const std::size_t size = 2 + below(n / 4 + 1);
+    is_in_part_.assign(n, 0);
+    part_.assign(1, static_cast<std::int32_t>(below(n)));
+    is_in_part_[static_cast<std::size_t>(part_[0])] = 1;
+    for (std::size_t i = 0; i < part_.size() && i < size; ++i) {
+        const std::size_t d = static_cast<std::size_t>(part_[i]);
+        if (!given || given[d] < 0) labels[d] = static_cast<std::int32_t>(below(k));
+        for (const Neighbour& other : neighbours_.of(d)) {
+            if (is_in_part_[other.site]) continue;
+            is_in_part_[other.site] = 1;
+            part_.push_back(other.site);
+        }
+    }
 }
 
 void GraphSearch::pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels,
                       double* values, Pins* pins) {
     const double score = maximise(copy, example, labels);
     const double* unary = batch_.unary_of(copy, example);
-    const std::size_t n = batch_.sites(example), k = batch_.n_labels, n_sets = forests_.n_sets();
+    const std::size_t n = batch_.sites(example), k = batch_.n_labels;
     std::fill(values, values + n * k, impossible);
     source_.assign(n * k, SearchPins::nowhere);
     if (pins) {
         pins->fusions.resize(n_proposals_);
-        pins->forests.resize(n_sets);
+        pins->forests.resize(n_sets_);
     }
     for (std::size_t p = 0; p < n_proposals_; ++p)
         fusion_.pin(unary, p, labels, score, wanted, values, source_.data(), pins ? &pins->fusions[p] : nullptr);
-    for (std::size_t set = 0; set < n_sets; ++set)
+    for (std::size_t set = 0; set < n_sets_; ++set)
         forests_.pin(unary, set, labels, score, wanted, values, source_.data(),
                      static_cast<std::int32_t>(n_proposals_ + set), pins ? &pins->forests[set] : nullptr);
     for (std::size_t d = 0; d < n; ++d)

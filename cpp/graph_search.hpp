@@ -3,10 +3,12 @@
 // Problem.    max_y f(y), and for all sites and labels max { f(y) : y_d = k }, where both are hard. What is found are
 //             labellings with their scores, from below; tree_reweighted.hpp bounds them from above.
 // Method.     From the best label of each site alone: expansions, label after label, then forests, set after set, until
-//             a whole round improves nothing. Where an expansion has to be truncated, the other proposals take part, and
-//             labels read off tree-reweighted messages are a second start, of which the better end is taken.
+//             a whole round improves nothing. Where an expansion has to be truncated, the other proposals and sets take part,
+//             and labels read off tree-reweighted messages are a second start, of which the better end is taken.
 // Pins.       At the labelling found, every pin is estimated by the proposals of its label and by the forests of its
 //             site; the best is taken. None is higher than the free labelling, which all of them failed to improve.
+// Effort.     Where it is not exact, what was found can be shaken: a random part of the graph gets random labels, and if
+//             the climb from there ends higher, that is taken. The score never falls with the effort.
 // Exact.      For two labels that attract each other (fusion.hpp), and for forests.
 // Ties.       The first labelling that was found.
 #pragma once
@@ -54,8 +56,9 @@ class GraphSearch {
    public:
     using Pins = SearchPins;
 
-    explicit GraphSearch(const Batch& batch)
-        : batch_(batch), fusion_(batch), forests_(batch), messages_(batch) {}
+    // `effort` is how often it climbs, at most: from the starts, then from what was found, shaken.
+    GraphSearch(const Batch& batch, int effort)
+        : batch_(batch), effort_(effort), fusion_(batch), forests_(batch), messages_(batch) {}
 
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
@@ -67,20 +70,24 @@ class GraphSearch {
                             double* tables, std::size_t stride) {
         pins.add_moments(batch, example, weights, out, tables, stride);
     }
-    static double work(const Batch& batch);
+    static double work(const Batch& batch, int effort);
 
    private:
     void select(std::size_t example);
     double climb(const double* unary, std::int32_t* labels);
+    void use_everything();
+    void shake(std::uint32_t number, std::int32_t* labels);
 
     const Batch& batch_;
+    int effort_;
     std::size_t example_ = no_example;
-    std::size_t n_proposals_ = 0;  // in use: K, or all where tables have been truncated
+    std::size_t n_proposals_ = 0, n_sets_ = 0;  // in use; all, where tables have been truncated
     Neighbours neighbours_;
     Fusion fusion_;
     ForestMoves forests_;
     TreeReweighted messages_;
-    std::vector<std::int32_t> other_, source_;
+    std::vector<std::int32_t> other_, source_, part_;
+    std::vector<std::uint8_t> is_in_part_;
 };
 
 }  // namespace perturbmap

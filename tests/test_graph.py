@@ -135,3 +135,17 @@ def test_a_thousand_labels_and_a_site_without_neighbours() -> None:
     alone = pm.Potentials(rng.normal(size=(4, 3)))
     np.testing.assert_allclose(pm.Graph().pinned(alone).values, pm.Tree().pinned(alone).values)
     assert pm.Graph().maximise(alone[:0])[0].shape == (0,)
+
+
+def test_the_score_never_falls_with_the_effort() -> None:
+    """And rises, on average, where the problem is hard; the same bits for any number of threads."""
+    rng = np.random.default_rng(8)
+    f = pm.Potentials.batch([grid("any", 5, 6, 4, 1.5, rng) for _ in range(10)])
+    values = np.stack([pm.Graph(effort=effort).maximise(f)[1] for effort in (1, 3, 10, 30)])
+    assert (np.diff(values, axis=0) >= 0).all()
+    assert values[-1].mean() > values[0].mean()
+    np.testing.assert_array_equal(pm.Graph(1, effort=30).argmax(f), pm.Graph(3, effort=30).argmax(f))
+    pinned = pm.Graph(effort=30).pinned(f)
+    np.testing.assert_array_equal(pinned.free, pm.Graph(effort=30).argmax(f))
+    with pytest.raises(ValueError, match="effort must be an integer"):
+        pm.Graph(effort=0).argmax(f)

@@ -49,6 +49,11 @@ class CompiledStructure(Structure):
     is_thread_safe: ClassVar[bool] = True
     kernels: ClassVar[Kernels]
 
+    @property
+    def options(self) -> tuple[int, ...]:
+        """What the kernels of maximisation and of pins are told besides."""
+        return ()
+
     @abstractmethod
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """Raises ValueError where ``f`` or ``given`` does not fit; returns what the kernel is to solve."""
@@ -58,7 +63,7 @@ class CompiledStructure(Structure):
         problem = self.check(f, known).merged
         labels = np.empty(f.stack.shape[:-1], dtype=np.int32)
         values = np.empty((len(labels), len(f)))
-        self.kernels.maximise(problem.to_core(known), labels, values, threads(self.n_threads))
+        self.kernels.maximise(problem.to_core(known), labels, values, threads(self.n_threads), *self.options)
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
@@ -78,7 +83,7 @@ class CompiledStructure(Structure):
         shape = f.stack.shape
         free, values = np.empty(shape[:-1], dtype=np.int32), np.empty(shape)
         mask = None if pins is None else pins.view(np.uint8)
-        kept = self.kernels.pin(batch, mask, free, values, keep, threads(self.n_threads))
+        kept = self.kernels.pin(batch, mask, free, values, keep, threads(self.n_threads), *self.options)
         return free.reshape(f.unary.shape[:-1]), values.reshape(f.unary.shape), kept
 
 

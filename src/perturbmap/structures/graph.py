@@ -12,6 +12,7 @@ from perturbmap.potentials import Labels, Potentials
 from perturbmap.structures.base import Maximum, check_given
 from perturbmap.structures.compiled import CompiledStructure, Kernels
 from perturbmap.structures.parallel_edges import ParallelEdges
+from perturbmap.support.checks import check_count
 from perturbmap.support.threads import threads
 
 
@@ -22,6 +23,9 @@ class Graph(CompiledStructure):
     What it finds is a labelling that no fusion move and no forest move improves (``graph_search.hpp``): the maximum
     where two labels attract each other and where the graph is a forest, near it elsewhere. `maximise_with_bound` says
     how near: a bound that equals the value proves it.
+
+    ``effort`` is how often it climbs where it need not be exact: once, then again from what was found, shaken. The score
+    never falls with it; the time is about proportional.
 
     Pinned values are scores of labellings with the pin, estimates from below; all come from about the work of one
     maximisation.
@@ -39,8 +43,14 @@ class Graph(CompiledStructure):
     is_exact = False
     kernels: ClassVar[Kernels] = Kernels(_core.search_maximise, _core.search_pin, _core.search_moments)
 
-    def __init__(self, n_threads: int | None = None) -> None:
+    def __init__(self, n_threads: int | None = None, *, effort: int = 1) -> None:
         self.n_threads = n_threads
+        self.effort = effort
+
+    @property
+    def options(self) -> tuple[int, ...]:
+        """See `CompiledStructure.options`: the effort."""
+        return (check_count("effort", self.effort, at_most=2**31 - 1),)
 
     @property
     def allows_every_labelling(self) -> bool:
