@@ -27,11 +27,17 @@ MAX_ROWS, MAX_COLUMNS = 20, 8
 #: Perturbed potentials from which on the work is announced: a few seconds.
 LONG = 2 * 10**7
 
+#: How often the best labelling is looked for, where that is no matter of one cut or one sweep.
+EFFORT = 100
+
+#: A gap to the upper bound that is rounding, relative to the score: the labelling is the maximum.
+GAP = 1e-9
+
 _ABOUT = """Solve a model in the UAI format by perturb-and-MAP.
 
 MODEL is a MARKOV or BAYES file of the UAI inference competitions whose factors have at most two variables once the
-evidence is known. It must be a chain, a forest, or a graph of two labels in which neighbours attract each other,
-possibly after an exchange of labels; if it is none, the error says why.
+evidence is known. The best labelling is the maximum for chains, forests, and graphs of two labels in which neighbours
+attract each other, possibly after an exchange of labels; elsewhere a bound says how much better another can be.
 
 \b
 With --out DIR, writes the whole results in the competitions' formats:
@@ -81,26 +87,25 @@ def infer(
 def _infer(path: Path, evidence: Path | None, n: int, max_seconds: float, seed: int, files: dict[str, Path]) -> None:
     from perturbmap import uai
     from perturbmap.inference import log_partition_bound, marginals
+    from perturbmap.structures import Graph
     from perturbmap.support.files import check_writable
 
     model = uai.read(path, evidence)
     f, given = model.potentials, model.given
     _say_what_was_read(path, evidence, model)
-    try:
-        structure = model.structure()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    structure = model.structure()
     click.echo(f"Structure:   {_reason(structure, model)}")
     for file in files.values():
         file.parent.mkdir(parents=True, exist_ok=True)
         check_writable(file)
     if f.unary.size * n > LONG:
         click.echo(f"{n} perturbations of {f.n_sites} variables ...", err=True)
-    labels = model.labels(structure.argmax(f, given))
+    best = (structure if structure.is_exact else Graph(effort=EFFORT)).maximise_with_bound(f, given)
+    labels = model.labels(best.labels)
     bound = log_partition_bound(structure, f, given=given, n_perturbations=n, rng=seed)
     _say_bound(bound, n)
     found = _converge(structure, f, given, n, max_seconds, seed)
-    click.echo(f"Best:        log of the product of factors {_both(model.graph.log_score(labels))}")
+    _say_best(model.graph.log_score(labels), float(best.bounds[0] - best.values[0]))
     if found is None:
         log_z, how = float(bound.mean[0]), "of perturb-and-MAP"
         q = model.marginals(marginals(structure, f, given=given, n_perturbations=n, rng=seed).mean)
@@ -171,7 +176,7 @@ def _say_what_was_read(path: Path, evidence: Path | None, model: PairwiseModel) 
 
 
 def _reason(structure: Structure, model: PairwiseModel) -> str:
-    from perturbmap.structures import BinaryGraph, Chain
+    from perturbmap.structures import BinaryGraph, Chain, Tree
 
     pairs = _count(model.potentials.n_edges, "pair")
     if isinstance(structure, BinaryGraph):
@@ -182,7 +187,9 @@ def _reason(structure: Structure, model: PairwiseModel) -> str:
     if isinstance(structure, Chain):
         alone = "no two variables that are not known depend on each other"
         return f"Chain: {'each variable depends on the next' if model.potentials.n_edges else alone}"
-    return f"Tree: {pairs} without a cycle"
+    if isinstance(structure, Tree):
+        return f"Tree: {pairs} without a cycle"
+    return f"Graph: {pairs} with cycles, {_count(model.potentials.n_labels, 'label')}, approximate"
 
 
 def _say_bound(bound: Estimate, n: int) -> None:
@@ -191,6 +198,17 @@ def _say_bound(bound: Estimate, n: int) -> None:
         f"Bound:       log Z <= {mean:.6f} ± {error:.6f}   (log10: {mean / math.log(10):.6f} ± "
         f"{error / math.log(10):.6f}), {n} perturbations"
     )
+
+
+def _say_best(score: float, gap: float) -> None:
+    """The score of the best labelling, and whether it is the maximum, or how much more there can be."""
+    if gap <= GAP * (1 + abs(score)):
+        how = "the maximum"
+    elif math.isfinite(score):
+        how = f"no labelling has more than {gap:.6f} above it"
+    else:
+        how = "every labelling that was found has a factor of zero"
+    click.echo(f"Best:        log of the product of factors {_both(score)}, {how}")
 
 
 def _both(value: float) -> str:

@@ -24,8 +24,8 @@ class Graph(CompiledStructure):
     where two labels attract each other and where the graph is a forest, near it elsewhere. `maximise_with_bound` says
     how near: a bound that equals the value proves it.
 
-    ``effort`` is how often it climbs where it need not be exact: once, then again from what was found, shaken. The score
-    never falls with it; the time is about proportional.
+    ``effort`` is how often it climbs where it need not be exact: once, then again from what was found, shaken. The
+    score never falls with it; the time is about proportional.
 
     Pinned values are scores of labellings with the pin, estimates from below; all come from about the work of one
     maximisation.

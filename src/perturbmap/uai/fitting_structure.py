@@ -1,4 +1,4 @@
-"""Which structure fits potentials over pairs: a chain, a forest, or a graph of two labels that is attractive."""
+"""Which structure fits potentials over pairs: a chain, a forest, an attractive graph of two labels, or any graph."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats, Labels, Potentials
-from perturbmap.structures import BinaryGraph, Chain, Structure, Tree
-from perturbmap.uai.factor_graph import FactorGraph
+from perturbmap.structures import BinaryGraph, Chain, Graph, Structure, Tree
 
 
 class Forest(NamedTuple):
@@ -19,19 +18,6 @@ class Forest(NamedTuple):
     parent: list[int]
     edge: list[int]
     order: list[int]
-
-    def cycle(self, i: int, j: int) -> list[int]:
-        """The sites of the cycle that an edge between i and j closes, in its order, the smallest first."""
-        above = [i]
-        while self.parent[above[-1]] >= 0:
-            above.append(self.parent[above[-1]])
-        place = {site: k for k, site in enumerate(above)}
-        below = [j]
-        while below[-1] not in place:
-            below.append(self.parent[below[-1]])
-        sites = above[: place[below[-1]]] + below[::-1]
-        first = sites.index(min(sites))
-        return sites[first:] + sites[:first]
 
 
 def spanning_forest(n_sites: int, edges: Labels) -> Forest:
@@ -81,41 +67,11 @@ def sites_to_exchange(f: Potentials) -> NDArray[np.bool_]:
     return side if not _is_frustrated(f, values, side).any() else nobody
 
 
-def fitting_structure(f: Potentials, graph: FactorGraph, n_labels: NDArray[np.intp]) -> Structure:
-    """`Chain`, `Tree` or `BinaryGraph`, whichever fits first; else a ValueError that names variables or a factor.
-
-    ``n_labels``, (n_sites,), are the labels that each site has of those of ``f``.
-    """
-    forest = spanning_forest(f.n_sites, f.edges)
-    closing = _closing_edge(f, forest)
-    if closing < 0:
+def fitting_structure(f: Potentials) -> Structure:
+    """`Chain`, `Tree`, `BinaryGraph` or `Graph`, whichever fits first: all but the last are exact."""
+    if _closing_edge(f, spanning_forest(f.n_sites, f.edges)) < 0:
         return Chain() if f.n_edges == 0 or f.layout.is_chain() else Tree()
-    if f.n_labels > 2:
-        cycle = forest.cycle(*f.edges[closing].tolist())
-        most = max(cycle, key=lambda v: int(n_labels[v]))
-        many = most if n_labels[most] > 2 else int(n_labels.argmax())
-        raise ValueError(
-            f"no structure fits: variables {_listed(cycle)} form a cycle, and variable {many} has {n_labels[many]} "
-            "labels. Cycles can be solved where all variables have two (BinaryGraph); more need a chain or a forest "
-            "(Chain, Tree). Evidence for a variable of each cycle would leave one."
-        )
-    values = coupling(f)
-    if (values >= 0).all():
-        return BinaryGraph()
-    frustrated = _is_frustrated(f, values, _sides(f, values))
-    strong = np.flatnonzero(values != 0)
-    signed = spanning_forest(f.n_sites, f.edges[strong])
-    i, j = f.edges[np.flatnonzero(frustrated)[0]].tolist()
-    cycle = signed.cycle(i, j)
-    around = {frozenset(pair) for pair in zip(cycle, [*cycle[1:], cycle[0]], strict=True)}
-    e = next(e for e in np.flatnonzero(values < 0) if frozenset(f.edges[e].tolist()) in around)
-    a, b = f.edges[e].tolist()
-    factor = next(k for k, some in enumerate(graph.factors) if {a, b} <= set(some.scope))
-    raise ValueError(
-        f"no structure fits: factor {factor} (counted from 0) over variables ({a}, {b}) is repulsive, and lies on a "
-        f"cycle of variables, {_listed(cycle)}, with an odd number of repulsive pairs, so that no exchange of labels "
-        "makes all attractive (BinaryGraph). Evidence for a variable of the cycle would open it."
-    )
+    return BinaryGraph() if f.n_labels == 2 and (coupling(f) >= 0).all() else Graph()
 
 
 def _closing_edge(f: Potentials, forest: Forest) -> int:
@@ -141,7 +97,3 @@ def _is_frustrated(f: Potentials, values: Floats, side: NDArray[np.bool_]) -> ND
     """Edges that are not attractive even after the exchange."""
     is_across = side[f.edges[:, 0]] != side[f.edges[:, 1]]
     return np.asarray((values != 0) & (is_across != (values < 0)))
-
-
-def _listed(sites: list[int]) -> str:
-    return ", ".join(map(str, sites[:8])) + (f", ... ({len(sites)} in all)" if len(sites) > 8 else "")

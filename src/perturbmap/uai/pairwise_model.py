@@ -62,8 +62,8 @@ class PairwiseModel:
         return cls(graph, observed, f, given, label_of)
 
     def structure(self) -> Structure:
-        """`Chain`, `Tree` or `BinaryGraph`, whichever fits first; else a ValueError that says why none does."""
-        return fitting_structure(self.potentials, self.graph, (self.label_of >= 0).sum(axis=1))
+        """`Chain`, `Tree`, `BinaryGraph` or `Graph`, whichever fits first: all but the last are exact."""
+        return fitting_structure(self.potentials)
 
     def labels(self, y: ArrayLike) -> Labels:
         """Labels of sites, ``(..., n_variables)``, as labels of the variables."""
