@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import perturbmap as pm
-from perturbmap.potentials import Floats
-from perturbmap.testing import attractive_graphs, check_structure, forests
+from perturbmap.potentials import Floats, Labels
+from perturbmap.testing import attractive_graphs, check_structure, forests, graphs
 from perturbmap.testing.instances import SIZES, Make
 
 
@@ -149,3 +149,17 @@ def test_the_score_never_falls_with_the_effort() -> None:
     np.testing.assert_array_equal(pinned.free, pm.Graph(effort=30).argmax(f))
     with pytest.raises(ValueError, match="effort must be an integer"):
         pm.Graph(effort=0).argmax(f)
+
+
+def test_a_solver_with_edges_becomes_a_structure() -> None:
+    """It is checked as every structure is; one that drops given labels is found out, and edges need ``pairwise``."""
+
+    def listed(f: pm.Potentials, given: Labels | None) -> Labels:
+        return pm.BruteForce().argmax(f, given)
+
+    check_structure(pm.FromSolver(listed, pairwise=True), graphs, sizes=[(1, 2), (2, 3), (4, 2)], n_repeats=2)
+    f = grid("mixed", 2, 2, 2, 1.0, np.random.default_rng(9))
+    with pytest.raises(ValueError, match="pass pairwise=True"):
+        pm.FromSolver(lambda unary: unary.argmax(axis=1)).argmax(f)
+    with pytest.raises(pm.InfeasibleError, match="without the given labels"):
+        pm.FromSolver(lambda f, given: np.zeros(4, dtype=int), pairwise=True).argmax(f, [1, -1, -1, -1])

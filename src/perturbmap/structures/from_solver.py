@@ -21,6 +21,9 @@ class FromSolver(Structure):
     that values are known. Given labels and pins are asked for by masking: the other labels of the site are
     made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
 
+    With ``pairwise=True`` the solver has the edges too: ``solver(f, given) -> labels``, f being one example's
+    `Potentials` and ``given`` its given labels (-1: free) or None. It keeps the given labels itself.
+
     ``is_exact=False`` says that the solver is a heuristic: then no bound on log Z is made of its scores.
 
     >>> def best_one(unary):
@@ -32,24 +35,32 @@ class FromSolver(Structure):
     array([[3., 1.],
            [2., 3.],
            [3., 2.]])
+    >>> def better_of_two(f, given):
+    ...     labellings = [np.full(f.n_sites, k) if given is None else np.where(given < 0, k, given) for k in (0, 1)]
+    ...     return max(labellings, key=lambda y: f.score(y)[0])
+    >>> ring = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
+    >>> pm.FromSolver(better_of_two, pairwise=True, is_exact=False).argmax(ring)
+    array([1, 1, 1], dtype=int32)
     """
 
     def __init__(
         self,
-        solver: Callable[[Floats], ArrayLike],
+        solver: Callable[..., ArrayLike],
         score: Callable[[Labels], float] | None = None,
         *,
+        pairwise: bool = False,
         is_exact: bool = True,
     ) -> None:
         self.solver = solver
         self.score = score
+        self.pairwise = pairwise
         self.is_exact = is_exact
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
-        if f.n_edges:
+        if f.n_edges and not self.pairwise:
             raise ValueError(
                 "FromSolver takes unary potentials only: leave pairwise and edges out, and let the solver add "
-                "what it knows (tell it by score)."
+                "what it knows (tell it by score); or pass pairwise=True, and a solver(f, given) that has the edges."
             )
         known = check_given(f, given)
         copies = f.stack
@@ -57,8 +68,12 @@ class FromSolver(Structure):
         values = np.empty((len(copies), len(f)))
         for n in range(len(f)):
             sites = f.layout.sites(n)
+            own = None if known is None else known[sites]
             for copy, unary in enumerate(copies[:, sites]):
-                labels[copy, sites], values[copy, n] = self._solve(unary, None if known is None else known[sites])
+                answer = (
+                    self._solve_pairwise(f[n].with_unary(unary), own) if self.pairwise else self._solve(unary, own)
+                )
+                labels[copy, sites], values[copy, n] = answer
         lead = f.unary.shape[:-2]
         return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
 
@@ -70,6 +85,12 @@ class FromSolver(Structure):
         y = np.asarray(labels).reshape(-1, f.n_sites)
         own = [[float(self.score(part.astype(np.int32))) for part in f.split(row)] for row in y]
         return values + np.array(own, dtype=np.float64).reshape(values.shape)
+
+    def _solve_pairwise(self, one: Potentials, given: Labels | None) -> tuple[Labels, float]:
+        y = self._checked(self.solver(one, None if given is None else given.copy()), one.n_sites, one.n_labels)
+        if given is not None and (y != given)[given >= 0].any():
+            raise InfeasibleError("solver returned a labelling without the given labels: it seems to forbid them.")
+        return y, float(self.evaluate(one, y)[0])
 
     def _solve(self, unary: Floats, given: Labels | None) -> tuple[Labels, float]:
         if given is None or (given < 0).all():
@@ -89,8 +110,11 @@ class FromSolver(Structure):
 
     def _call(self, unary: Floats) -> Labels:
         # A copy: a solver that works in place must not touch the caller's potentials.
-        y = np.asarray(self.solver(unary.copy()))
-        n_sites, n_labels = unary.shape
+        return self._checked(self.solver(unary.copy()), *unary.shape)
+
+    @staticmethod
+    def _checked(answer: ArrayLike, n_sites: int, n_labels: int) -> Labels:
+        y = np.asarray(answer)
         if y.shape != (n_sites,) or not np.issubdtype(y.dtype, np.integer):
             raise ValueError(
                 f"solver must return {n_sites} integer labels, one for each site, but returned shape {y.shape} and "
