@@ -69,12 +69,13 @@ def test_the_score_is_the_formula(pairwise: str, has_edge_features: bool, rng: n
         expected = sum(blocks["features"][k] @ x[d] + blocks["bias"][k] for d, k in enumerate(y))
         for e, (i, j) in enumerate(edges):
             a, b = y[i], y[j]
-            table = {
-                "potts": lambda a=a, b=b: -blocks["edges"] * (a != b),
-                "symmetric": lambda a=a, b=b: (blocks["edges"][:, a, b] + blocks["edges"][:, b, a]) / 2,
-                "directed": lambda a=a, b=b: blocks["edges"][:, a, b],
-            }[pairwise]
-            expected += rows[e] @ table()
+            if pairwise == "potts":
+                scores = -blocks["edges"] * (a != b)
+            elif pairwise == "symmetric":
+                scores = (blocks["edges"][:, a, b] + blocks["edges"][:, b, a]) / 2
+            else:
+                scores = blocks["edges"][:, a, b]
+            expected += rows[e] @ scores
         np.testing.assert_allclose(model.potentials(w, data, 3).score(y), [expected])
 
 
@@ -170,6 +171,7 @@ def test_unknown_labels_calibration_and_files(pairwise: str, tmp_path: Path, rng
         random_state=0,
     ).fit(X, weak)
     assert accuracy(est, X, y) > 0.75
+    assert est.calibration_ is not None
     assert est.calibration_.shift.shape == (3,)
     est.save(tmp_path / "model.pm")
     loaded = pm.StructuredPredictor.load(tmp_path / "model.pm")
