@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from perturbmap.images import (
 )
 from perturbmap.images.class_results import class_overlay, class_picture
 
-from .scenes import coarse, fit_small, make_small, quick, scene
+from .scenes import FIT, coarse, fit_small, make_small, quick, run, scene
 
 THREE = Classes({"ground": 4, "ellipse": 9, "sky": 7}, void=(0, 255))
 COLOURED = Classes({"ground": (0, 99, 0), "ellipse": (200, 0, 0), "sky": (0, 0, 255)}, void=((0, 0, 0),))
@@ -241,6 +243,58 @@ def test_an_overlay_has_a_legend_of_what_is_there() -> None:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perturbmap.cli.segment_runs.segmentation_predictor", quick)
     monkeypatch.setattr("perturbmap.cli.segment_runs.ImageFeatures", coarse)
+
+
+@pytest.mark.parametrize("classes", [THREE, COLOURED], ids=["numbers", "colours"])
+def test_three_classes_are_learned_found_and_measured(classes: Classes, tmp_path: Path) -> None:
+    """From the command line: fit, predict, evaluate; what is predicted can be evaluated against itself."""
+    root = make_folders(tmp_path, classes, 8)
+    for n in range(4, 8):
+        (root / "masks" / f"s{n}.png").unlink()
+    folders = ["--images", root / "photos", "--masks", root / "masks"]
+    done = run("segment", "fit", *folders, "--out", root / "m.pm", *FIT)
+    assert done.code == 0, done
+    assert "3 classes: ground, ellipse, sky." in done.stdout
+    assert "4 images with a mask, 0 with boxes, 4 with neither." in done.stdout
+    assert "guessing has 67 %" in done.stdout
+    done = run("segment", "predict", root / "m.pm", "--images", root / "photos", "--out", root / "out", "--jobs", 1)
+    assert done.code == 0, done
+    with open(root / "out" / "summary.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    for n, row in enumerate(rows):
+        found = read_class_mask(root / "out" / f"s{n}_mask.png", classes)
+        assert (found == three(n)[1]).mean() > 0.85
+        for k, name in enumerate(classes.names):
+            assert float(row[f"{name}_share"]) == pytest.approx((found == k).mean(), abs=1e-4)
+    done = run(
+        *["segment", "evaluate", root / "m.pm", *folders, "--csv", root / "each.csv", "--jobs", 1],
+    )
+    assert done.code == 0, done
+    assert len((root / "each.csv").read_text().splitlines()) == 5
+    accuracy = re.search(r"All pixels together\n +accuracy +(\S+)%", done.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 85
+    for text in ("mean class accuracy", "mean intersection over union", "mostly taken for", "Confusion: of 100"):
+        assert text in done.stdout
+    for k, name in enumerate(classes.names):
+        assert len(re.findall(rf"^ *{k + 1}  {name} ", done.stdout, re.MULTILINE)) == 2
+
+
+def test_a_segmenter_of_classes_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    """With its classes; a file whose weights are of another number of classes is refused."""
+    root = make_folders(tmp_path, THREE, 3)
+    masks = {root / "photos" / f"s{n}.png": root / "masks" / f"s{n}.png" for n in range(3)}
+    segmenter = Segmenter(coarse(), quick(n_labels=3), THREE).fit(list(masks), masks, progress=False)
+    segmenter.save(root / "m.pm")
+    loaded = Segmenter.load(root / "m.pm")
+    assert loaded.classes == THREE
+    image = root / "photos" / "s0.png"
+    np.testing.assert_array_equal(loaded.predict(image).probabilities, segmenter.predict(image).probabilities)
+    segmenter.classes = Classes({"a": 0, "b": 1, "c": 2, "d": 3})
+    segmenter.save(root / "m.pm")
+    with pytest.raises(ValueError, match="not those of 4 classes"):
+        Segmenter.load(root / "m.pm")
 
 
 def test_classes_come_from_the_file_that_is_named(tmp_path: Path) -> None:

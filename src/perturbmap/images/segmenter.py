@@ -27,7 +27,7 @@ from perturbmap.inference.decoding import Decoding
 from perturbmap.models import GraphModel
 from perturbmap.objectives import MarginalLogLikelihood
 from perturbmap.potentials import Floats, Labels
-from perturbmap.structures import BinaryGraph
+from perturbmap.structures import BinaryGraph, Graph
 from perturbmap.support import archive
 from perturbmap.support.damage import shown
 from perturbmap.support.progress import Progress, as_progress
@@ -43,11 +43,11 @@ def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0, n_labels: int
 
     The balanced loss does not let a small foreground go. Its least expected value decodes better than the best
     labelling, by far where masks are few, and better still where its scale is fitted to held-out masks. The penalty
-    is near that of the horse experiment.
+    is near that of the horse experiment. More than two labels are for `Graph`, which is approximate.
     """
     return StructuredPredictor(
         GraphModel(),
-        BinaryGraph(),
+        BinaryGraph() if n_labels == 2 else Graph(),
         MarginalLogLikelihood(BalancedHamming()),
         l2=l2,
         unlabelled_weight=3.0,
