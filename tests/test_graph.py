@@ -8,15 +8,16 @@ import pytest
 import perturbmap as pm
 from perturbmap.potentials import Floats
 from perturbmap.testing import attractive_graphs, check_structure, forests
-from perturbmap.testing.instances import SIZES
+from perturbmap.testing.instances import SIZES, Make
 
 
 def random_tables(kind: str, n_edges: int, n_labels: int, scale: float, rng: np.random.Generator) -> Floats:
     """Tables of one family: attraction, repulsion, both, or any numbers."""
     if kind == "any":
         return scale * rng.normal(size=(n_edges, n_labels, n_labels))
-    signs = {"attractive": 1.0, "repulsive": -1.0, "mixed": rng.choice([-1.0, 1.0], n_edges)}[kind]
-    return (signs * rng.exponential(scale, n_edges))[:, None, None] * np.eye(n_labels)
+    signs = rng.choice({"attractive": [1.0], "repulsive": [-1.0], "mixed": [-1.0, 1.0]}[kind], n_edges)
+    strengths: Floats = signs * rng.exponential(scale, n_edges)
+    return strengths[:, None, None] * np.eye(n_labels)
 
 
 def grid(kind: str, height: int, width: int, n_labels: int, scale: float, rng: np.random.Generator) -> pm.Potentials:
@@ -37,7 +38,7 @@ def test_two_labels_that_attract_are_solved_as_a_cut_solves_them() -> None:
 
 
 @pytest.mark.parametrize("make", [forests, attractive_graphs])
-def test_the_check_of_structures_passes(make: pm.testing.structures.Make) -> None:
+def test_the_check_of_structures_passes(make: Make) -> None:
     """On forests, and where two labels attract each other, as on any graph (see the conformance tests)."""
     check_structure(pm.Graph(), make, sizes=[s for s in SIZES if make is forests or s[1] == 2])
 

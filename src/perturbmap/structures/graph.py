@@ -26,11 +26,11 @@ class Graph(CompiledStructure):
     Pinned values are scores of labellings with the pin, estimates from below; all come from about the work of one
     maximisation.
 
-    >>> f = pm.Potentials([[0, 2, 1], [1, 0, 1], [0, 0, 1]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
+    >>> f = pm.Potentials([[0, 2, 1], [1, 0, 1], [0, 0, 1]], pm.potts(0.8, 3), edges=[(0, 1), (1, 2), (2, 0)])
     >>> labels, values, bounds = pm.Graph().maximise_with_bound(f)
     >>> labels, values, bounds
     (array([2, 2, 2], dtype=int32), array([5.4]), array([5.4]))
-    >>> repulsive = pm.Potentials(np.zeros((3, 3)), -pm.potts(1.0), edges=[(0, 1), (1, 2), (2, 0)])
+    >>> repulsive = pm.Potentials(np.zeros((3, 3)), -pm.potts(1.0, 3), edges=[(0, 1), (1, 2), (2, 0)])
     >>> sorted(pm.Graph().argmax(repulsive).tolist())
     [0, 1, 2]
     """
