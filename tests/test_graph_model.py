@@ -155,6 +155,27 @@ def test_every_objective_learns_every_kind(objective: pm.Objective, pairwise: st
     assert accuracy(est.fit(X[:40], y[:40]), test, truth) > alone + 0.05
 
 
+@pytest.mark.parametrize("pairwise", ["symmetric", "directed"])
+def test_repulsion_on_a_grid_is_learned_by_graph(pairwise: str, rng: np.random.Generator) -> None:
+    """Three labels in stripes that never touch themselves to the right, and always below, told by edge features."""
+    edges = pm.grid_edges(4, 6)
+    is_across = (edges[:, 1] - edges[:, 0] == 1).astype(float)
+    y = [np.tile((rng.integers(3) + rng.choice([1, 2]) * np.arange(6)) % 3, 4) for _ in range(40)]
+    X = [
+        pm.Example(np.eye(3)[labels] + rng.normal(size=(24, 3)), edges, np.stack([is_across, 1 - is_across], axis=1))
+        for labels in y
+    ]
+    est = pm.StructuredPredictor(
+        pm.GraphModel(pairwise), pm.Graph(1), l2=1e-2, solver=pm.DoubleSGD(n_passes=1, min_steps=200), random_state=0
+    ).fit(X[:20], y[:20])
+    across, down = est.weights_["edges"]
+    assert np.trace(across) / 3 < across[~np.eye(3, dtype=bool)].mean() - 0.5
+    assert np.trace(down) / 3 > down[~np.eye(3, dtype=bool)].mean() + 0.5
+    assert accuracy(est, X[20:], y[20:]) > 0.85
+    alone = np.mean([np.mean(x.features.argmax(axis=1) == labels) for x, labels in zip(X, y, strict=True)])
+    assert alone < 0.7
+
+
 @every_kind
 def test_unknown_labels_calibration_and_files(pairwise: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Sites that are not known, examples without labels, folds; what is saved is loaded with the same answers."""
