@@ -44,12 +44,12 @@ def evaluate(
             raise ValueError("there is no image to measure on: all are broken, or their masks are all void.")
     tables = [row.pop("confusion") for row in rows]
     click.echo(f"{count(len(rows), 'image')} with a mask; mean ± standard error")
-    _print_means(rows, segmenter.classes)
-    if segmenter.classes is not None:
-        _print_classes(Confusion(sum(tables)), segmenter.classes)
+    _print_means(rows)
     ranked = sorted(rows, key=lambda row: float(row["balanced_error"]))
     for text, some in (("best: ", ranked[:3]), ("worst:", ranked[:-4:-1])):
         click.echo(f"  {text} " + ", ".join(f"{row['image']} ({row['balanced_error']:.1%})" for row in some))
+    if segmenter.classes is not None:
+        _print_classes(Confusion(sum(tables)), segmenter.classes)
     if csv is not None:
         write_csv(csv, list(rows[0]), rows)
         click.echo(f"Each image: {csv}")
@@ -60,7 +60,7 @@ def _measure(segmenter: Segmenter, path: Path, masks: AnyMasks) -> dict[str, Any
     return {"image": path.name, **asdict(Quality.of(found, mask)), "confusion": Confusion.of(found, mask).table}
 
 
-def _print_means(rows: Sequence[Mapping[str, Any]], classes: Classes | None) -> None:
+def _print_means(rows: Sequence[Mapping[str, Any]]) -> None:
     mean, spread = Quality.mean([Quality(*list(row.values())[1:]) for row in rows])
     for name, text, form in (
         ("balanced_error", "balanced error, pixels", ".1%"),

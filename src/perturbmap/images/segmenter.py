@@ -38,7 +38,7 @@ KIND = "segmenter"
 # Fewer masks than this are not calibrated by: there would be next to nothing in a fold.
 FEW_MASKS = 6
 # Of a fit of more than two labels, at least, however few images there are.
-MANY_LABELS_STEPS = 500
+MANY_LABELS_STEPS = 1000
 
 
 def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0, n_labels: int = 2) -> StructuredPredictor:
