@@ -166,7 +166,11 @@ def test_repulsion_on_a_grid_is_learned_by_graph(pairwise: str, rng: np.random.G
         for labels in y
     ]
     est = pm.StructuredPredictor(
-        pm.GraphModel(pairwise), pm.Graph(1), l2=1e-2, solver=pm.DoubleSGD(n_passes=1, min_steps=200), random_state=0
+        pm.GraphModel(pairwise),
+        pm.Graph(n_threads=1),
+        l2=1e-2,
+        solver=pm.DoubleSGD(n_passes=1, min_steps=200),
+        random_state=0,
     ).fit(X[:20], y[:20])
     across, down = est.weights_["edges"]
     assert np.trace(across) / 3 < across[~np.eye(3, dtype=bool)].mean() - 0.5
