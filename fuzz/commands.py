@@ -91,14 +91,14 @@ def command(rng: Generator, root: Path) -> tuple[Path, list[object]]:
     pictures, segmenter = root / "pictures", root / "segmenter" / "segmenter.pm"
     images = ["--images", pictures / "images", "--jobs", 1]
     masks = ["--masks", pictures / "masks"]
-    boxes = choose(rng, [[], ["--boxes", pictures / "boxes.json"]])
+    weak = choose(rng, [[], ["--boxes", pictures / "boxes.json"], ["--classes", pictures / "named.json"]])
     model = root / "uai" / str(rng.integers(4)) / "model.uai"
     evidence = choose(rng, [[], ["--evidence", model.with_suffix(".evid")]])
     out = ["--out", root / "out"]
     few = ["--superpixels", 20, choose(rng, ["--check", "--no-check"])]
     ways: list[tuple[Path, list[object]]] = [
         (model.parent, ["infer", model, *evidence, "--perturbations", 3, *choose(rng, [[], out])]),
-        (pictures, ["segment", "fit", *images, *masks, *boxes, *few, "--out", root / "new.pm"]),
+        (pictures, ["segment", "fit", *images, *masks, *weak, *few, "--out", root / "new.pm"]),
         (pictures, ["segment", "predict", segmenter, *images, *out]),
         (segmenter, ["segment", "predict", segmenter, *images, *out]),
         (

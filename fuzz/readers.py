@@ -17,6 +17,8 @@ from fuzz.mutations import Generator, choose
 from fuzz.samples import predictors
 from perturbmap import Decoding, Store, StructuredPredictor, uai
 from perturbmap.images import (
+    Classes,
+    ClassMasks,
     FeatureCache,
     ImageError,
     ImageFeatures,
@@ -113,6 +115,16 @@ def read_box_file(path: Path, root: Path) -> list[Any]:
     return [labels_from_boxes(np.zeros((80, 96), dtype=np.int32), boxes) for boxes in read_boxes(path).values()]
 
 
+def read_class_file(path: Path, root: Path) -> list[Any]:
+    classes = Classes.read(path)
+    assert Classes.from_json(classes.to_json()) == classes
+    files = list_images(path.parent / "images")
+    masks = ClassMasks({files[stem]: mask for stem, mask in list_images(path.parent / "masks").items()}, classes)
+    for mask in masks.values():
+        labels_from_mask(np.zeros(mask.shape, dtype=np.int32), mask, len(classes))
+    return [classes.colours]
+
+
 def read_cache(path: Path, root: Path) -> list[Any]:
     features = ImageFeatures.load(root / "segmenter" / "features.pm")
     images = list_images(root / "pictures" / "images")
@@ -143,6 +155,7 @@ READERS = [
     Reader("store", mutations.mutate_store, read_store),
     Reader("pictures", spoil_image, read_masks, False),
     Reader("pictures/boxes.json", content(mutations.mutate_json), read_box_file, False),
+    Reader("pictures/named.json", content(mutations.mutate_json), read_class_file, False),
     Reader("segmenter/cache/*", mutations.mutate_cache, read_cache),
     Reader("segmenter/features.pm", content(mutations.mutate_archive), read_features),
     Reader("segmenter/segmenter.pm", content(mutations.mutate_archive), read_segmenter),

@@ -62,9 +62,9 @@ def coarse(n_superpixels: int = 50, **settings: Any) -> ImageFeatures:
     return ImageFeatures(n_superpixels, **{**words, **settings})
 
 
-def quick(l2: float = 3e-3, seed: int = 0) -> StructuredPredictor:
+def quick(l2: float = 3e-3, seed: int = 0, n_labels: int = 2) -> StructuredPredictor:
     """The recipe, in less time."""
-    predictor = segmentation_predictor(l2, seed)
+    predictor = segmentation_predictor(l2, seed, n_labels)
     predictor.solver = DoubleSGD(n_passes=40, batch_size=1, step=PlainStep(0.5))
     return predictor
 

@@ -70,7 +70,7 @@ class Mortal(pm.LinearModel):
     def pullback(self, batch: Dataset, n_labels: int, moments: pm.Moments) -> Floats:
         return pm.GraphModel().pullback(batch, n_labels, moments)
 
-    def squared_length(self, data: Dataset) -> float:
-        return pm.GraphModel().squared_length(data)
+    def squared_length(self, data: Dataset, n_labels: int) -> float:
+        return pm.GraphModel().squared_length(data, n_labels)
 
-    nonnegative = pm.GraphModel.nonnegative
+    nonnegative = ("edges",)

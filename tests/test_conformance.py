@@ -177,7 +177,9 @@ def random_examples(rng: np.random.Generator) -> dict[str, list[Any]]:
     grids = [(1, 1), (2, 2), (2, 3), (1, 3)]
     features = [rng.normal(size=(h * w, 3)).round(3) for h, w in grids]
     edges = [pm.grid_edges(h, w) for h, w in grids]
+    signed = [pm.Example(x, e, rng.normal(size=(len(e), 2)).round(3)) for x, e in zip(features, edges, strict=True)]
     return {
+        "signed edge features": signed,
         "chains": features,
         "sparse": [sp.csr_array(x) for x in features],
         "graphs": [pm.Example(x, e) for x, e in zip(features, edges, strict=True)],
@@ -192,7 +194,12 @@ def random_examples(rng: np.random.Generator) -> dict[str, list[Any]]:
     ("model", "n_labels", "kinds", "refused"),
     [
         (pm.SequenceModel(), 3, ["chains", "sparse", "graphs"], []),
-        (pm.GraphModel(), 2, ["chains", "sparse", "graphs", "edge features"], []),
+        (pm.GraphModel(), 2, ["chains", "sparse", "graphs", "edge features"], ["signed edge features"]),
+        (pm.GraphModel(), 4, ["chains", "sparse", "graphs", "edge features"], ["signed edge features"]),
+        (pm.GraphModel("symmetric"), 2, ["chains", "sparse", "graphs", "signed edge features"], []),
+        (pm.GraphModel("symmetric"), 4, ["chains", "sparse", "graphs", "signed edge features"], []),
+        (pm.GraphModel("directed"), 2, ["chains", "sparse", "graphs", "signed edge features"], []),
+        (pm.GraphModel("directed"), 4, ["chains", "sparse", "graphs", "signed edge features"], []),
         (pm.MatchingModel(), 6, ["label features"], ["chains"]),
     ],
     ids=repr,

@@ -568,7 +568,7 @@ def test_mistakes_in_the_data_are_named_before_any_work(change: Any, message: st
         ({"solver": DoubleSGD(step=PlainStep(-1))}, "first_step must be a number above 0"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, 2]))}, "label_costs must be 3 numbers"),
         ({"objective": MarginalLogLikelihood(WeightedHamming([1, -2, 1]))}, "label_costs must be 3 numbers"),
-        ({"model": GraphModel()}, "GraphModel needs two labels"),
+        ({"model": GraphModel("repulsive")}, "pairwise must be one of 'potts', 'symmetric', 'directed', but is"),
         ({"model": MatchingModel()}, "MatchingModel needs label_features"),
         ({"structure": BinaryGraph()}, "BinaryGraph needs two labels"),
         ({"classes": ["a", "a"]}, "classes must not repeat"),

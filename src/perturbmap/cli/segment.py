@@ -23,6 +23,12 @@ _masks = click.option(
     "or 1, is foreground. Where a mask holds 1 and 255, 255 is void, which does not count. Grey masks, such as JPEG "
     "files, are cut in the middle if they are nearly black and white.",
 )
+_classes = click.option(
+    "--classes",
+    type=FILE,
+    help='Names of more classes than two, and their numbers or colours in masks: JSON, {"NAME": 1, "NAME": 2, ..., '
+    '"void": [0, 255]}, or {"NAME": [RED, GREEN, BLUE], ...}.  [default: classes.json in the folder of masks]',
+)
 _threshold = click.option(
     "--mask-threshold",
     type=click.FloatRange(min=0, min_open=True, max=255),
@@ -48,6 +54,12 @@ Writes for each image NAME:
 
 And summary.csv, one line per image: its size, the foreground's share of the area, the mean uncertainty of a pixel (0
 bits: sure; 1 bit: knows nothing), the number of superpixels.
+
+\b
+Of a model of classes:
+  NAME_mask.png          the numbers or the colours of the classes, as in the masks
+  NAME_probability.png   the probability of the class in the mask, 0 to 255
+  NAME_overlay.jpg       the image with its classes tinted, and a legend
 """
 
 
@@ -59,6 +71,7 @@ def segment() -> None:
 @segment.command()
 @click.option("--images", type=FOLDER, required=True, help="Folder of images to learn from.")
 @_masks
+@_classes
 @click.option(
     "--boxes",
     type=FILE,
@@ -98,6 +111,9 @@ def segment() -> None:
 def fit(**options: Any) -> None:
     """Learn from images with masks, and from others.
 
+    Masks show a foreground, or classes that have names: then a file classes.json lies beside them, or --classes says
+    where it is.
+
     Images without a mask are used too: where --boxes has them, everything outside their boxes is background; of the
     others, nothing is known. Files go together by name: photo7.jpg, its mask photo7.png, its boxes "photo7".
     """
@@ -132,8 +148,8 @@ def predict(**options: Any) -> None:
 @_threshold
 @_overwrite
 def evaluate(**options: Any) -> None:
-    """Measure a model on images with masks."""
+    """Measure a model on images with masks; one of classes also by class, with a table of confusions."""
     with while_loading():
-        from perturbmap.cli import segment_runs
+        from perturbmap.cli import segment_evaluate
 
-    segment_runs.evaluate(**options)
+    segment_evaluate.evaluate(**options)

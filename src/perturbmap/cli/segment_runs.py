@@ -9,7 +9,6 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,12 +17,14 @@ import click
 import numpy as np
 
 from perturbmap.cli.plainly import plainly
-from perturbmap.images import ImageFeatures, Masks, Quality, Segmenter, TrainingSet, cross_validate
+from perturbmap.images import Classes, ImageFeatures, Quality, Segmenter, TrainingSet, cross_validate
+from perturbmap.images.class_masks import AnyMasks
+from perturbmap.images.classes import CLASSES_FILE
 from perturbmap.images.folders import list_images, match_masks, read_boxes
 from perturbmap.images.parallel import for_each
 from perturbmap.images.reading import SkippedImageWarning
-from perturbmap.images.results import COLUMNS, result_files, write_results
-from perturbmap.images.segmenter import segmentation_predictor
+from perturbmap.images.results import columns, result_files, write_results
+from perturbmap.images.segmenter import read_masks, segmentation_predictor
 from perturbmap.images.time_estimate import seconds_to_fit
 from perturbmap.support.files import check_writable, clear_leftovers, write_atomically
 from perturbmap.support.progress import Bar
@@ -47,6 +48,7 @@ def fit(
     *,
     images: Path,
     masks: Path,
+    classes: Path | None,
     boxes: Path | None,
     out: Path,
     cache: Path | None,
@@ -73,12 +75,17 @@ def fit(
         check_writable(out)
         if cache is not None:
             cache.mkdir(parents=True, exist_ok=True)
-        files, masked = find(images, masks, mask_threshold)
+        named = find_classes(masks, classes)
+        files, masked = find(images, masks, named, mask_threshold, has_boxes=boxes is not None)
         boxed = {} if boxes is None else match_boxes(files, read_boxes(boxes), masked, boxes)
         n_others = len(files) - len(masked) - len(boxed)
         click.echo(f"{count(len(masked), 'image')} with a mask, {len(boxed)} with boxes, {n_others} with neither.")
-        predictor = segmentation_predictor(seed=seed) if l2 is None else segmentation_predictor(l2, seed)
-        segmenter = Segmenter(ImageFeatures(superpixels, max_side=side, seed=seed), predictor)
+        n_labels = len(masked.names)
+        if named is not None:
+            click.echo(f"{n_labels} classes: {', '.join(named.names)}.")
+        options: dict[str, Any] = {"seed": seed, "n_labels": n_labels} | ({} if l2 is None else {"l2": l2})
+        predictor = segmentation_predictor(**options)
+        segmenter = Segmenter(ImageFeatures(superpixels, max_side=side, seed=seed), predictor, named)
         n_folds = min(N_FOLDS, len(masked)) if check and len(masked) > 1 else 0
         n_jobs = -1 if jobs is None else jobs
         seconds = seconds_to_fit(segmenter, len(files), masked, n_jobs, n_folds)
@@ -105,7 +112,8 @@ def fit(
         click.echo(
             f"Expected error on new images:             {mean.balanced_error:.1%} ± {spread.balanced_error:.1%} "
             f"(balanced, pixels), intersection over union {mean.iou:.2f} ± {spread.iou:.2f}\n"
-            f"  by {n_folds}-fold cross-validation on {count(len(held_out), 'image')}; guessing has 50 %"
+            f"  by {n_folds}-fold cross-validation on {count(len(held_out), 'image')}; guessing has "
+            f"{100 - 100 / n_labels:.0f} %"
         )
     elif check:
         click.echo("Expected error on new images:             unknown, it needs two masks")
@@ -141,71 +149,40 @@ def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite
             clear_leftovers(out)  # of processes that were ended
         if not rows:
             raise ValueError(f"{images} holds no image that can be read.")
-        write_csv(out / SUMMARY, COLUMNS, [rows[n] for n in sorted(rows)])
+        write_csv(out / SUMMARY, columns(segmenter.classes), [rows[n] for n in sorted(rows)])
     click.echo(f"{count(len(rows), 'image')} segmented: {out}")
-
-
-def evaluate(
-    *,
-    model: Path,
-    images: Path,
-    masks: Path,
-    csv: Path | None,
-    jobs: int | None,
-    mask_threshold: float | None,
-    overwrite: bool,
-) -> None:
-    """Prints measures on images with masks."""
-    with plainly(lambda: "Interrupted; nothing was written."):
-        segmenter = Segmenter.load(model)
-        if csv is not None:
-            refuse_to_overwrite([csv], overwrite)
-            check_writable(csv)
-        _, masked = find(images, masks, mask_threshold)
-        found: dict[int, dict[str, Any]] = {}
-        work_through(_measure, [(segmenter, path, masked) for path in masked], jobs, "segmenting", found)
-        rows = [found[n] for n in sorted(found) if not np.isnan(found[n]["balanced_error"])]
-        if not rows:
-            raise ValueError("there is no image to measure on: all are broken, or their masks are all void.")
-    mean, spread = Quality.mean([Quality(*list(row.values())[1:]) for row in rows])
-    click.echo(f"{count(len(rows), 'image')} with a mask; mean ± standard error")
-    for name, text, form in (
-        ("balanced_error", "balanced error, pixels", ".1%"),
-        ("superpixel_balanced_error", "balanced error, superpixels", ".1%"),
-        ("pixel_error", "wrong pixels", ".1%"),
-        ("iou", "intersection over union", ".3f"),
-    ):
-        error = "" if len(rows) == 1 else f" ± {getattr(spread, name):{form}}"
-        click.echo(f"  {text:<28} {getattr(mean, name):{form}}{error}")
-    ranked = sorted(rows, key=lambda row: float(row["balanced_error"]))
-    for text, some in (("best: ", ranked[:3]), ("worst:", ranked[:-4:-1])):
-        click.echo(f"  {text} " + ", ".join(f"{row['image']} ({row['balanced_error']:.1%})" for row in some))
-    if csv is not None:
-        write_csv(csv, list(rows[0]), rows)
-        click.echo(f"Each image: {csv}")
-
-
-def _measure(segmenter: Segmenter, path: Path, masks: Masks) -> dict[str, Any]:
-    return {"image": path.name, **asdict(Quality.of(segmenter.predict(path), masks[path]))}
 
 
 # What they have in common.
 
 
-def find(images: Path, masks: Path, threshold: float | None) -> tuple[dict[str, Path], Masks]:
+def find_classes(masks: Path, file: Path | None) -> Classes | None:
+    """The classes that a file names, or that of the folder of masks; None where masks show a foreground."""
+    there = masks / CLASSES_FILE
+    if file is None and there.is_file():
+        file = there
+    return None if file is None else Classes.read(file)
+
+
+def find(
+    images: Path, masks: Path, classes: Classes | None, threshold: float | None, *, has_boxes: bool = False
+) -> tuple[dict[str, Path], AnyMasks]:
     """The images by stem, and those of them that have a mask; what belongs nowhere is named."""
     if images.resolve() == masks.resolve():
         raise click.UsageError("--images and --masks must be two folders: masks would pass for images.")
     files = list_images(images)
     matched, strangers = match_masks(files, list_images(masks))
     name_strangers("mask", "masks", [path.name for path in strangers])
-    usable = Masks(matched, mask_threshold=threshold)
+    usable = read_masks(matched, classes, threshold, has_boxes=has_boxes)
     if not usable:
-        raise ValueError(f"{masks} holds no mask that can be used: images of 0 and 255, or of 0, 1 and 255 for void.")
+        what = "images of 0 and 255, or of 0, 1 and 255 for void" if classes is None else "images of its classes"
+        raise ValueError(f"{masks} holds no mask that can be used: {what}.")
     return files, usable
 
 
-def match_boxes(files: Mapping[str, Path], boxes: Mapping[str, Any], masks: Masks, source: Path) -> dict[Path, Any]:
+def match_boxes(
+    files: Mapping[str, Path], boxes: Mapping[str, Any], masks: AnyMasks, source: Path
+) -> dict[Path, Any]:
     """The boxes of images without a mask, by path."""
     strangers = [stem for stem in boxes if stem not in files]
     if boxes and len(strangers) == len(boxes):

@@ -9,6 +9,9 @@ except ImportError as error:
     raise ImportError(f'perturbmap.images needs scikit-image ({error}): pip install "perturbmap[images]".') from error
 
 from perturbmap.images.cache import FeatureCache
+from perturbmap.images.class_masks import ClassMasks, read_class_mask
+from perturbmap.images.classes import Classes
+from perturbmap.images.confusion import Confusion
 from perturbmap.images.features import DescribedImage, ImageFeatures, describe_edges
 from perturbmap.images.labels import fill_unknown, labels_from_boxes, labels_from_mask
 from perturbmap.images.mask_files import read_mask
@@ -22,6 +25,9 @@ from perturbmap.images.training_set import TrainingSet
 from perturbmap.images.vocabulary import Vocabulary
 
 __all__ = [
+    "ClassMasks",
+    "Classes",
+    "Confusion",
     "DescribedImage",
     "FeatureCache",
     "ImageError",
@@ -41,6 +47,7 @@ __all__ = [
     "labels_from_boxes",
     "labels_from_mask",
     "paint",
+    "read_class_mask",
     "read_image",
     "read_mask",
     "segment",

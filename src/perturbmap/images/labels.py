@@ -17,29 +17,31 @@ def _map(regions: Labels | Superpixels) -> Labels:
     return regions.map if isinstance(regions, Superpixels) else np.asarray(regions)
 
 
-def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any]) -> Labels:
-    """What covers more of each superpixel, background (0, also where both are equal) or foreground (1); (D,).
+def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any], n_labels: int = 2) -> Labels:
+    """The label that covers most of each superpixel, the smallest where some are equal; (D,).
 
-    ``mask`` is as `read_mask` has it; void pixels do not count, and -1 is a superpixel of nothing else.
+    ``mask`` is as `read_mask` has it, background (0) and foreground (1), or as `read_class_mask` has it, with as many
+    labels as there are classes; void pixels do not count, and -1 is a superpixel of nothing else.
     """
     where = _map(regions)
     values = np.asarray(mask)
     if values.shape != where.shape:
         raise ValueError(f"mask must have the size of the superpixel map, {where.shape}, but has {values.shape}.")
-    if not np.isin(values, (0, 1, VOID)).all():
-        raise ValueError("mask must hold 0 (background), 1 (foreground) and 255 (void) alone; read_mask makes it so.")
+    if not ((values >= 0) & (values < n_labels) | (values == VOID)).all():
+        what = "0 (background), 1 (foreground)" if n_labels == 2 else f"the labels 0 to {n_labels - 1}"
+        how = "read_mask" if n_labels == 2 else "read_class_mask"
+        raise ValueError(f"mask must hold {what} and 255 (void) alone; {how} makes it so.")
     n = int(where.max()) + 1
-    background = np.bincount(where[values == 0], minlength=n)
-    foreground = np.bincount(where[values == 1], minlength=n)
-    labels = np.where(foreground > background, 1, 0)
-    labels[background + foreground == 0] = UNKNOWN
-    return labels.astype(np.int32)
+    judged = values != VOID
+    pairs = where[judged].astype(np.int64) * n_labels + values[judged]
+    areas = np.bincount(pairs, minlength=n * n_labels).reshape(n, n_labels)
+    return np.where(areas.sum(axis=1) > 0, areas.argmax(axis=1), UNKNOWN).astype(np.int32)
 
 
 def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
     """Labels without gaps: a superpixel of void alone gets that of the greater area among its labelled neighbours.
 
-    A mask's void is the seam between foreground and background, where either label will do; left as it is, a single
+    A mask's void is often the seam between two labels, where either will do; left as it is, a single
     such superpixel would make an example a partly labelled one.
     """
     filled = np.array(labels, dtype=np.int32)
@@ -48,7 +50,7 @@ def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
     here, there = np.concatenate([regions.edges, regions.edges[:, ::-1]]).T
     while (filled < 0).any():
         known = filled[there] >= 0
-        votes = np.zeros((len(filled), 2))
+        votes = np.zeros((len(filled), int(filled.max()) + 1))
         np.add.at(votes, (here[known], filled[there[known]]), regions.areas[there[known]])
         reached = (filled < 0) & (votes.sum(axis=1) > 0)
         filled[reached] = votes[reached].argmax(axis=1)

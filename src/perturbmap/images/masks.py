@@ -48,6 +48,9 @@ class Masks(Mapping[Path, NDArray[np.uint8]]):
     shape, is a ValueError.
     """
 
+    #: What the labels 0 and 1 stand for.
+    names = ("background", "foreground")
+
     def __init__(self, files: Mapping[Any, Path_], *, mask_threshold: float | None = None) -> None:
         self._files: dict[Path, Path] = {}
         self._sizes: dict[Path, tuple[int, int]] = {}

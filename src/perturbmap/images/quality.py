@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import final
 
@@ -21,10 +22,12 @@ from perturbmap.support.progress import Progress, as_progress
 class Quality:
     """How good a segmentation is, of one image or on average; void does not count, and NaN is an image of void alone.
 
-    balanced_error : of pixels, the mean of the missed shares of foreground and of background
+    balanced_error : of pixels, the mean of the missed shares of foreground and of background, or of all classes that
+        the image has
     superpixel_balanced_error : the same, where a superpixel's truth is what covers more of it
     pixel_error : the share of wrong pixels
-    iou : intersection over union of predicted and true foreground; 1 where both are empty
+    iou : intersection over union of predicted and true foreground, 1 where both are empty; with classes, the mean
+        over those that are there or were found
     """
 
     balanced_error: float
@@ -36,9 +39,11 @@ class Quality:
     def of(cls, found: Segmentation, mask: NDArray[np.uint8]) -> Quality:
         """The quality of a segmentation, against a mask as `read_mask` has it."""
         regions = found.regions
-        truth = labels_from_mask(regions, mask)
-        balanced, wrong, iou = _measures(mask, found.mask)
-        return cls(balanced, _measures(paint(regions, truth), paint(regions, found.labels))[0], wrong, iou)
+        truth = labels_from_mask(regions, mask, found.n_labels)
+        judged = range(1, 2) if found.classes is None else range(found.n_labels)
+        balanced, wrong, iou = _measures(mask, found.mask, found.n_labels, judged)
+        on_superpixels = _measures(paint(regions, truth), found.mask, found.n_labels, judged)
+        return cls(balanced, on_superpixels[0], wrong, iou)
 
     @classmethod
     def mean(cls, qualities: list[Quality]) -> tuple[Quality, Quality]:
@@ -53,16 +58,20 @@ class Quality:
         return cls(*table.mean(axis=0).tolist()), cls(*error.tolist())
 
 
-def _measures(truth: NDArray[np.integer], found: NDArray[np.integer]) -> tuple[float, float, float]:
-    """Balanced error, error, intersection over union, where the truth is 0 or 1."""
-    judged = (truth == 0) | (truth == 1)
+def _measures(
+    truth: NDArray[np.integer], found: NDArray[np.integer], n_labels: int, overlapping: Iterable[int]
+) -> tuple[float, float, float]:
+    """Balanced error, error, and intersection over union of some labels, where the truth is a label."""
+    judged = (truth >= 0) & (truth < n_labels)
     if not judged.any():
         return np.nan, np.nan, np.nan
     y, predicted = truth[judged], found[judged]
-    balanced = float(np.mean([(predicted[y == k] != k).mean() for k in (0, 1) if (y == k).any()]))
-    union = int(((y == 1) | (predicted == 1)).sum())
-    iou = int(((y == 1) & (predicted == 1)).sum()) / union if union else 1.0
-    return balanced, float((predicted != y).mean()), iou
+    balanced = float(np.mean([(predicted[y == k] != k).mean() for k in np.unique(y)]))
+    unions = [
+        (int(((y == k) & (predicted == k)).sum()), int(((y == k) | (predicted == k)).sum())) for k in overlapping
+    ]
+    ious = [both / union for both, union in unions if union]
+    return balanced, float((predicted != y).mean()), float(np.mean(ious)) if ious else 1.0
 
 
 def cross_validate(
@@ -82,7 +91,7 @@ def cross_validate(
     try:
         for n, (train, test) in enumerate(KFold(n_folds, shuffle=True, random_state=0).split(masked)):
             bar.advance(n / n_folds, note=f"{n + 1} of {n_folds}")
-            part = Segmenter(segmenter.features, segmenter.predictor)
+            part = Segmenter(segmenter.features, segmenter.predictor, segmenter.classes)
             part.learn(examples.take(sorted([*masked[train].tolist(), *others.tolist()])), progress=False)
             for i in masked[test]:
                 mask = examples.masks[examples.paths[i]]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import binary_dilation, binary_erosion
 
+from perturbmap.images.class_results import class_overlay, class_picture
+from perturbmap.images.classes import Classes
 from perturbmap.images.encoding import encode
 from perturbmap.images.reading import Path_, Pixels, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter
@@ -17,7 +19,15 @@ from perturbmap.support.files import write_atomically
 
 TINT = np.array([235, 0, 150], dtype=np.float32) / 255  # few things are of this colour
 OPACITY = 0.4
-COLUMNS = ("image", "width", "height", "foreground_share", "mean_uncertainty_bits", "superpixels")
+UNCERTAINTY = "mean_uncertainty_bits"
+
+
+def columns(classes: Classes | None) -> tuple[str, ...]:
+    """The columns of the table: the share of the foreground, or at the end those of all classes."""
+    size = ("image", "width", "height")
+    if classes is None:
+        return (*size, "foreground_share", UNCERTAINTY, "superpixels")
+    return (*size, UNCERTAINTY, "superpixels", *(f"{name}_share" for name in classes.names))
 
 
 def result_files(stem: str, folder: Path) -> dict[str, Path]:
@@ -27,25 +37,26 @@ def result_files(stem: str, folder: Path) -> dict[str, Path]:
 
 
 def write_results(segmenter: Segmenter, image: Path, folder: Path) -> dict[str, Any]:
-    """Segments the image and writes a mask (0 and 255), a probability map (0..255) and an overlay.
+    """Segments the image and writes a mask (0 and 255, or its classes), a probability map (0..255) and an overlay.
 
     Returns the image's line of the table, by column.
     """
-    found = segmenter.predict(image)
+    found, classes, pixels = segmenter.predict(image), segmenter.classes, read_image(image)
     files = result_files(image.stem, folder)
-    _save(255 * found.mask, files["mask"], "PNG")
-    _save(np.rint(255 * found.probability), files["probability"], "PNG")
-    _save(np.rint(255 * overlay(read_image(image), found)), files["overlay"], "JPEG", quality=92)
+    if classes is None:
+        mask, shown = _picture(255 * found.mask), _picture(np.rint(255 * overlay(pixels, found)))
+    else:
+        mask, shown = class_picture(found, classes), _picture(class_overlay(pixels, found, classes))
+    _save(mask, files["mask"], "PNG")
+    _save(_picture(np.rint(255 * found.probability)), files["probability"], "PNG")
+    _save(shown, files["overlay"], "JPEG", quality=92)
     height, width = found.regions.shape
-    values = (
-        image.name,
-        width,
-        height,
-        round(found.foreground_share, 4),
-        round(found.uncertainty, 4),
-        len(found.labels),
-    )
-    return dict(zip(COLUMNS, values, strict=True))
+    uncertainty, size = round(found.uncertainty, 4), (image.name, width, height)
+    if classes is None:
+        values = (*size, round(found.foreground_share, 4), uncertainty, len(found.labels))
+    else:
+        values = (*size, uncertainty, len(found.labels), *(round(share, 4) for share in found.class_shares))
+    return dict(zip(columns(classes), values, strict=True))
 
 
 def overlay(image: Pixels, found: Segmentation) -> Pixels:
@@ -59,6 +70,10 @@ def overlay(image: Pixels, found: Segmentation) -> Pixels:
     return shown
 
 
-def _save(values: NDArray[Any], path: Path_, kind: str, **options: Any) -> None:
-    content = encode(Image.fromarray(values.astype(np.uint8)), kind, **options)
+def _picture(values: NDArray[Any]) -> Any:
+    return Image.fromarray(values.astype(np.uint8))
+
+
+def _save(picture: Any, path: Path_, kind: str, **options: Any) -> None:
+    content = encode(picture, kind, **options)
     write_atomically(path, lambda file: file.write(content))

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
+from perturbmap.images.class_masks import AnyMasks, ClassMasks
+from perturbmap.images.classes import Classes
 from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.masks import Masks
 from perturbmap.images.reading import Path_, image_size
@@ -25,7 +27,8 @@ from perturbmap.inference.decoding import Decoding
 from perturbmap.models import GraphModel
 from perturbmap.objectives import MarginalLogLikelihood
 from perturbmap.potentials import Floats, Labels
-from perturbmap.structures import BinaryGraph
+from perturbmap.solvers import DoubleSGD
+from perturbmap.structures import BinaryGraph, Graph
 from perturbmap.support import archive
 from perturbmap.support.damage import shown
 from perturbmap.support.progress import Progress, as_progress
@@ -34,24 +37,31 @@ from perturbmap.task_losses import BalancedHamming
 KIND = "segmenter"
 # Fewer masks than this are not calibrated by: there would be next to nothing in a fold.
 FEW_MASKS = 6
+# Of a fit of more than two labels, at least, however few images there are.
+MANY_LABELS_STEPS = 1000
 
 
-def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0) -> StructuredPredictor:
+def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0, n_labels: int = 2) -> StructuredPredictor:
     """The recipe: what is learned from superpixels, how, and how it is decoded.
 
     The balanced loss does not let a small foreground go. Its least expected value decodes better than the best
     labelling, by far where masks are few, and better still where its scale is fitted to held-out masks. The penalty
     is near that of the horse experiment.
+
+    More than two labels are for `Graph`, which is approximate. Each step takes longer there: there are fewer, there
+    is no calibration, and the best labelling is what is found (docs/decisions.md, 48).
     """
+    is_two = n_labels == 2
     return StructuredPredictor(
         GraphModel(),
-        BinaryGraph(),
+        BinaryGraph() if is_two else Graph(),
         MarginalLogLikelihood(BalancedHamming()),
         l2=l2,
+        solver=None if is_two else DoubleSGD(min_steps=MANY_LABELS_STEPS),
         unlabelled_weight=3.0,
-        calibration=3,
-        decoding=Decoding.LOSS_AWARE,
-        classes=[0, 1],
+        calibration=3 if is_two else None,
+        decoding=Decoding.LOSS_AWARE if is_two else Decoding.MAP,
+        classes=list(range(n_labels)),
         random_state=seed,
     )
 
@@ -62,32 +72,51 @@ class Segmentation:
     """What a `Segmenter` says of an image.
 
     regions : (height, width), the superpixel of each pixel of the image
-    labels : (D,), 1 for the superpixels that are foreground
-    probabilities : (D,), of foreground
+    labels : (D,), 1 for the superpixels that are foreground; with classes, the label of each
+    probabilities : (D,), of foreground; with classes, (D, n_classes), of each
+    classes : what the labels stand for; None for background and foreground
     """
 
     regions: Labels
     labels: Labels
     probabilities: Floats
+    classes: Classes | None = None
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels: two for background and foreground."""
+        return 2 if self.classes is None else len(self.classes)
 
     @property
     def mask(self) -> NDArray[np.uint8]:
-        """The mask of the image, (height, width), 1 for foreground."""
+        """The mask of the image, (height, width), 1 for foreground; with classes, the label of each pixel."""
         return paint(self.regions, self.labels).astype(np.uint8)
 
     @property
     def probability(self) -> NDArray[np.float32]:
-        """The probability of foreground at each pixel, (height, width)."""
-        return paint(self.regions, self.probabilities.astype(np.float32))
+        """The probability of foreground at each pixel, (height, width); with classes, that of the one in the mask."""
+        p = self.probabilities
+        shown = (
+            p if self.classes is None else np.take_along_axis(p, self.labels[:, None].astype(np.intp), axis=1)[:, 0]
+        )
+        return paint(self.regions, shown.astype(np.float32))
 
     @property
     def foreground_share(self) -> float:
         """The share of the area that is foreground."""
-        return self._mean(self.labels)
+        return self._mean(self.labels == 1)
+
+    @property
+    def class_shares(self) -> list[float]:
+        """The share of the area of each label, in their order."""
+        return [self._mean(self.labels == k) for k in range(self.n_labels)]
 
     @property
     def uncertainty(self) -> float:
-        """The entropy of a pixel's label in bits, on average: 0 is sure, 1 knows nothing."""
+        """The entropy of a pixel's label in bits, on average: 0 is sure; of two labels, 1 knows nothing."""
+        if self.classes is not None:
+            q = self.probabilities.clip(1e-12, 1.0)
+            return self._mean(-(q * np.log2(q)).sum(axis=1))
         p = self.probabilities.clip(1e-12, 1 - 1e-12)
         return self._mean(-p * np.log2(p) - (1 - p) * np.log2(1 - p))
 
@@ -117,11 +146,19 @@ class Segmenter:
     features : how images become examples; its vocabularies are learned from the images of `fit`
     predictor : how foreground is learned; `segmentation_predictor` by default. With fewer than 6 masks it is not
         calibrated
+    classes : what masks show, where it is not foreground and background; boxes are for foreground alone
     """
 
-    def __init__(self, features: ImageFeatures | None = None, predictor: StructuredPredictor | None = None) -> None:
+    def __init__(
+        self,
+        features: ImageFeatures | None = None,
+        predictor: StructuredPredictor | None = None,
+        classes: Classes | None = None,
+    ) -> None:
+        n_labels = 2 if classes is None else len(classes)
         self.features = ImageFeatures(max_side=400) if features is None else features
-        self.predictor = segmentation_predictor() if predictor is None else predictor
+        self.predictor = segmentation_predictor(n_labels=n_labels) if predictor is None else predictor
+        self.classes = classes
 
     def fit(
         self,
@@ -140,11 +177,12 @@ class Segmenter:
         ``mask_threshold``. ``cache`` is a folder that keeps features for the
         next time; without it, they are kept until the end of the fit. Ctrl-C leaves the segmenter as it was.
         """
+        usable = read_masks(masks, self.classes, mask_threshold, has_boxes=bool(boxes))
         with tempfile.TemporaryDirectory() as temporary:
             examples = TrainingSet.load(
                 copy.copy(self.features),
                 images,
-                Masks(masks, mask_threshold=mask_threshold),
+                usable,
                 {Path(path): entries for path, entries in (boxes or {}).items()},
                 cache=temporary if cache is None else cache,
                 n_jobs=n_jobs,
@@ -174,7 +212,7 @@ class Segmenter:
         return self
 
     def predict(self, image: Path_ | DescribedImage, shape: tuple[int, int] | None = None) -> Segmentation:
-        """Foreground and its probability, on the pixels of an image file, or of an image described before.
+        """Foreground, or classes, and probabilities, on the pixels of an image file, or of an image described before.
 
         ``shape`` is (height, width) of the answer; by default the file's, or that in which the image was described.
         """
@@ -184,7 +222,8 @@ class Segmenter:
         is_same = self.predictor.decoding_calibration_ is None
         (labels,) = self.predictor.predict([image.example], marginals=[q] if is_same else None)
         regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
-        return Segmentation(regions, labels.astype(np.int32), q[:, 1])
+        probabilities = q[:, 1] if self.classes is None else q
+        return Segmentation(regions, labels.astype(np.int32), probabilities, self.classes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes vocabularies, weights and settings to one file, atomically, without pickle."""
@@ -192,6 +231,8 @@ class Segmenter:
         for part in ("features", "predictor"):
             about[part], values = getattr(self, part).contents()
             arrays.update({f"{part}.{name}": array for name, array in values.items()})
+        if self.classes is not None:
+            about["classes"] = self.classes.to_json()
         archive.write(path, KIND, about, arrays)
 
     @classmethod
@@ -208,6 +249,21 @@ class Segmenter:
         predictor = StructuredPredictor.from_contents(about["predictor"], values("predictor"))
         if predictor.n_features_in_ != features.n_features:
             raise ValueError(f"{predictor.n_features_in_} weights for {features.n_features} features.")
-        if predictor.classes_.tolist() != [0, 1]:
-            raise ValueError(f"its labels are {shown(predictor.classes_.tolist())}, not background and foreground.")
-        return cls(features, predictor)
+        classes = Classes.from_json(about["classes"]) if "classes" in about else None
+        if predictor.classes_.tolist() != list(range(2 if classes is None else len(classes))):
+            what = "background and foreground" if classes is None else f"those of {len(classes)} classes"
+            raise ValueError(f"its labels are {shown(predictor.classes_.tolist())}, not {what}.")
+        return cls(features, predictor, classes)
+
+
+def read_masks(
+    files: Mapping[Any, Path_], classes: Classes | None, mask_threshold: float | None, *, has_boxes: bool
+) -> AnyMasks:
+    """The masks of images, of classes or of foreground; ValueError where boxes or a threshold are for classes."""
+    if classes is None:
+        return Masks(files, mask_threshold=mask_threshold)
+    if mask_threshold is not None:
+        raise ValueError("mask_threshold cuts masks into foreground and background: with classes, leave it out.")
+    if has_boxes:
+        raise ValueError("boxes are those of a foreground: with classes, leave them out.")
+    return ClassMasks(files, classes)

@@ -25,6 +25,7 @@ def store_images(
     cache: FeatureCache,
     labels: Callable[[Path, DescribedImage], Any] | None = None,
     *,
+    n_labels: int = 2,
     dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     append: bool = False,
@@ -34,7 +35,8 @@ def store_images(
     """Describes images and writes them to a `Store`; returns the files that are in it, in order.
 
     Features come from the cache, or are computed by ``n_jobs`` processes and kept there. ``labels(file, image)`` says
-    what is known of an image, as `labels_from_mask` and `labels_from_boxes` do: an array of 0, 1 and -1, or None.
+    what is known of an image, as `labels_from_mask` and `labels_from_boxes` do: an array of 0 to n_labels - 1, and -1
+    where a label is not known; or None.
     Broken files are left out with a warning. Shuffle the files first: training shuffles shards, and inside a shard.
     """
     paths = as_paths(files)
@@ -60,7 +62,7 @@ def store_images(
             folder,
             (x for x, _ in examples),
             None if known is None else (y for _, y in known),
-            classes=None if known is None else [0, 1],
+            classes=None if known is None else list(range(n_labels)),
             dtype=dtype,
             shard_bytes=shard_bytes,
             append=append,

@@ -12,9 +12,9 @@ import numpy as np
 from joblib import cpu_count
 
 from perturbmap.data import Example
+from perturbmap.images.class_masks import AnyMasks
 from perturbmap.images.features import ImageFeatures, sample_descriptors
 from perturbmap.images.labels import labels_from_mask
-from perturbmap.images.masks import Masks
 from perturbmap.images.reading import ImageError
 from perturbmap.images.segmenter import FEW_MASKS, Segmenter
 from perturbmap.images.superpixels import stretch
@@ -28,7 +28,7 @@ N_STEPS = 200  # of a fit, to be timed
 START_OF_PROCESSES = 3.0  # seconds
 
 
-def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: int, n_folds: int) -> float | None:
+def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: AnyMasks, n_jobs: int, n_folds: int) -> float | None:
     """Seconds for vocabularies, features, learning and cross-validation; None where no image can be read.
 
     A few images with masks stand for all, and a fit on them, with the words of one of them, for the fit.
@@ -59,7 +59,7 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: Masks, n_jobs: in
             continue
         regions = stretch(image.superpixels.map, (mask.shape[0], mask.shape[1]))
         X.append(image.example)
-        y.append(np.maximum(labels_from_mask(regions, mask), 0))
+        y.append(np.maximum(labels_from_mask(regions, mask, len(masks.names)), 0))
     if not X:
         return None
     # L-BFGS, for few images, is faster; how fast is not known before.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 
 from perturbmap.data import Example
 from perturbmap.images.cache import FeatureCache
+from perturbmap.images.class_masks import AnyMasks
 from perturbmap.images.features import DescribedImage, ImageFeatures
 from perturbmap.images.labels import labels_from_boxes, labels_from_mask
-from perturbmap.images.masks import Masks
-from perturbmap.images.reading import ImageError, Path_, as_paths, image_size
+from perturbmap.images.reading import ImageError, MaskWarning, Path_, as_paths, image_size
 from perturbmap.images.superpixels import stretch
 from perturbmap.potentials import Labels
 from perturbmap.support.progress import Progress
@@ -25,7 +26,7 @@ from perturbmap.support.progress import Progress
 @final
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Examples X, the images' paths and labels y in the same order: labels are 0, 1 and -1 (unknown), or None.
+    """Examples X, the images' paths and labels y in the same order: labels are 0, 1, ... and -1 (unknown), or None.
 
     masks, described : of the images that have a mask
     """
@@ -34,7 +35,7 @@ class TrainingSet:
     paths: list[Path]
     X: list[Example]
     y: list[Labels | None]
-    masks: Masks
+    masks: AnyMasks
     described: dict[Path, DescribedImage]
 
     @property
@@ -54,7 +55,7 @@ class TrainingSet:
         cls,
         features: ImageFeatures,
         images: Iterable[Path_],
-        masks: Masks,
+        masks: AnyMasks,
         boxes: Mapping[Path, Any],
         *,
         cache: str | os.PathLike[str],
@@ -72,7 +73,7 @@ class TrainingSet:
             strangers = [path for path in given if path not in known]
             if strangers:
                 raise ValueError(f"{name} must be of images, but {strangers[0]} is not among them.")
-        _check_shown(masks.labels)
+        _check_shown(masks.labels, masks.names)
         check_boxes(boxes)
         features.fit(paths, n_jobs=n_jobs, progress=progress)
         described = FeatureCache(cache, features).load(paths, n_jobs=n_jobs, progress=progress)
@@ -83,14 +84,26 @@ class TrainingSet:
             y.append(labels)
         masked = {path: image for path, image in described.items() if path in masks}
         # Once more: what covers no superpixel for the greater part is not there to be learned.
-        _check_shown({label for labels in y if labels is not None for label in labels.tolist()})
+        missing = _check_shown(
+            {label for labels in y if labels is not None for label in labels.tolist()}, masks.names
+        )
+        if missing:
+            warnings.warn(f"no mask shows {_some(missing)}, which will hardly be found.", MaskWarning, stacklevel=2)
         return cls(features, list(described), X, y, masks, masked)
 
 
-def _check_shown(labels: set[int]) -> None:
-    for label, name in ((1, "foreground"), (0, "background")):
-        if label not in labels:
-            raise ValueError(f"masks must show some {name} to learn from, but they show none.")
+def _check_shown(labels: set[int], names: Sequence[str]) -> list[str]:
+    """The names of what masks do not show; ValueError where they show too little to learn from."""
+    missing = [name for label, name in enumerate(names) if label not in labels]
+    if missing and len(names) == 2:
+        raise ValueError(f"masks must show some {missing[-1]} to learn from, but they show none.")
+    if len(names) - len(missing) < 2:
+        raise ValueError(f"masks must show two classes at least to learn from, but lack {_some(missing)}.")
+    return missing
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def check_boxes(boxes: Mapping[Path, Any]) -> None:
@@ -104,12 +117,13 @@ def check_boxes(boxes: Mapping[Path, Any]) -> None:
             raise ValueError(f"boxes of {path}: {error}") from None
 
 
-def _known(path: Path, image: DescribedImage, masks: Masks, boxes: Mapping[Path, Any]) -> tuple[Example, Any]:
+def _known(path: Path, image: DescribedImage, masks: AnyMasks, boxes: Mapping[Path, Any]) -> tuple[Example, Any]:
     """The example of an image, and what is known of its labels."""
     x = image.example
     if path in masks:
         mask = masks[path]
-        labels = labels_from_mask(stretch(image.superpixels.map, (mask.shape[0], mask.shape[1])), mask)
+        regions = stretch(image.superpixels.map, (mask.shape[0], mask.shape[1]))
+        labels = labels_from_mask(regions, mask, len(masks.names))
         # Nothing but void: no area, so that no label matters, and the image still counts as fully labelled.
         return replace(x, sizes=np.where(labels < 0, 0.0, x.sizes)), np.maximum(labels, 0)
     if path in boxes:

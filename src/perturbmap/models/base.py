@@ -28,8 +28,11 @@ class Model(Part):
 
     #: Whether the potentials are linear in the weights.
     is_linear: ClassVar[bool] = False
-    #: The blocks of weights that must not be negative, so that f can be maximised.
-    nonnegative: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def nonnegative(self) -> tuple[str, ...]:
+        """The names of the blocks of weights that must not be negative; none, unless a model says so."""
+        return ()
 
     def check(self, data: Dataset, n_labels: int) -> None:
         """Raises ValueError where the examples lack what the model needs; called once, before any work."""
@@ -64,14 +67,14 @@ class Model(Part):
             first += size
         return blocks
 
-    def squared_length(self, data: Dataset) -> float:
+    def squared_length(self, data: Dataset, n_labels: int) -> float:
         """How far a weight moves the scores of a site, squared, on average: that of the features it multiplies.
 
         The first step of `PlainStep` is measured by it.
         """
         return data.features.mean_squared_norm() + 1.0
 
-    def absolute_length(self, data: Dataset) -> float:
+    def absolute_length(self, data: Dataset, n_labels: int) -> float:
         """How far the score of a site moves, at most and on average, if every weight moves by one.
 
         The first steps of `AdaptiveStep` are measured by it.

@@ -62,15 +62,15 @@ class MatchingModel(LinearModel):
         expected = [part[:, : len(z)] @ z for part, z in parts]
         return batch.features.pullback(np.concatenate(expected)).ravel()
 
-    def absolute_length(self, data: Dataset) -> float:
+    def absolute_length(self, data: Dataset, n_labels: int) -> float:
         """See `Model.absolute_length`: a weight multiplies both features; what all labels share tells none apart."""
         each = [np.abs(z - z.mean(axis=0)).sum(axis=1).mean() for z in _label_features(data) if len(z)]
-        return super().absolute_length(data) * float(np.mean(each))
+        return super().absolute_length(data, n_labels) * float(np.mean(each))
 
-    def squared_length(self, data: Dataset) -> float:
+    def squared_length(self, data: Dataset, n_labels: int) -> float:
         """See `Model.squared_length`: a weight multiplies both features; what all labels share tells none apart."""
         spread = [z.var(axis=0).sum() for z in _label_features(data)]
-        return super().squared_length(data) * float(np.mean(spread))
+        return super().squared_length(data, n_labels) * float(np.mean(spread))
 
 
 def _label_features(batch: Dataset) -> list[Floats]:

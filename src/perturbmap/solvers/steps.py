@@ -82,7 +82,7 @@ class PlainStep(Step):
         if step is None:
             data, t = problem.data, problem.targets
             weights = t.label_weights.sum(axis=1) * data.layout.repeat(t.weights)
-            curvature = float(weights.sum()) / len(data) * problem.model.squared_length(data)
+            curvature = float(weights.sum()) / len(data) * problem.model.squared_length(data, problem.n_labels)
             step = _OVER_CURVATURE / max(1e-300, curvature)
         return PlainRule(problem.l2, 1.0 / (problem.l2 * min(step, 1.0 / problem.l2)) - 1.0)
 
@@ -150,5 +150,5 @@ class AdaptiveStep(Step):
     def rule(self, problem: Problem, n_iter: int) -> AdaptiveRule:
         first = self.first_step
         if first is None:
-            first = _FIRST_MOVE / max(1e-300, problem.model.absolute_length(problem.data))
+            first = _FIRST_MOVE / max(1e-300, problem.model.absolute_length(problem.data, problem.n_labels))
         return AdaptiveRule(first, n_iter)

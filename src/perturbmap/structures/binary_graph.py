@@ -44,7 +44,7 @@ class BinaryGraph(CompiledStructure):
         if f.n_labels != 2:
             raise ValueError(
                 f"BinaryGraph needs two labels, but unary has {f.n_labels}. "
-                "Use Chain or Tree for more labels, or FromSolver with a solver of your own."
+                "Use Graph for more labels, or Chain or Tree, which are exact, where edges form no cycle."
             )
         if f.pairwise is None or _core.are_supermodular(f.pairwise) or not _not_supermodular(f).size:
             return ParallelEdges.keep(f)
@@ -55,7 +55,7 @@ class BinaryGraph(CompiledStructure):
             raise ValueError(
                 f"BinaryGraph needs supermodular potentials, but {bad.size} of {problem.merged.n_edges} edges have "
                 f"f00 + f11 < f01 + f10 (first: the edge between sites {i} and {j}). Keep the edge weights of one "
-                "sign, or use Tree, which accepts any."
+                "sign, as GraphModel() does, or use Graph, which takes any tables."
             )
         return problem
 

@@ -107,7 +107,8 @@ def _check_blocks(trial: Trial, model: Model, data: Dataset, n_labels: int) -> N
     for name, block in projected.items():
         expected = 0.0 if name in model.nonnegative else -1.0
         trial.holds("`project` makes the nonnegative blocks so, and no others", block == expected, f"block: {name}")
-    trial.holds("`squared_length` is a positive number", model.squared_length(data) > 0)
+    trial.holds("`squared_length` is a positive number", model.squared_length(data, n_labels) > 0)
+    trial.holds("`absolute_length` is a positive number", model.absolute_length(data, n_labels) > 0)
 
 
 def _random_weights(model: Model, data: Dataset, n_labels: int, rng: np.random.Generator) -> Floats:
