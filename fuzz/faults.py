@@ -14,7 +14,7 @@ import numpy as np
 import perturbmap as pm
 from perturbmap import _core
 from perturbmap.inference.elimination import sample_out, sum_out
-from perturbmap.inference.particles import sweeps
+from perturbmap.inference.sweeps import sweeps
 from perturbmap.structures import SummableStructure
 
 core: Any = _core  # the functions of the test build are not among those that it declares

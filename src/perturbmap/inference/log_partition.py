@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perturbmap.inference.converging import Answer, Converging
+from perturbmap.inference.answer import Answer
+from perturbmap.inference.converging import Converging
 from perturbmap.inference.draws import check_question
 from perturbmap.inference.estimate import Estimate
 from perturbmap.inference.upper_bound import upper_bound
@@ -70,7 +71,7 @@ def log_partition(
     known = check_question(structure, f, given)
     seed, n_draws = seed_of(rng), check_count("n_perturbations", n_perturbations)
     method = Converging(n_particles, n_groups, tolerance=tolerance, max_seconds=max_seconds, callback=callback)
-    answers = method.answers(structure, f, known, seed, lambda a: a.log_z_error)
+    answers = method.answers(structure, f, known, seed, wants_log_z=True)
     is_exact = np.array([a.is_exact for a in answers], dtype=bool)
     estimate = _estimates([(a.log_z, a.log_z_error) for a in answers])
     lower = _estimates([_lower(a) for a in answers])
