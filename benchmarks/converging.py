@@ -81,9 +81,9 @@ def gibbs(f: Potentials, seconds: float) -> Found:
     def work() -> tuple[Floats, float]:
         labels = pm.sample(pm.BinaryGraph(), f, N_CHAINS, rng=0)
         began = time.process_time()
-        labels, _ = sweeps(f, None, labels, 1, 0, 10, 10, 1)
+        labels, _ = sweeps(pm.BinaryGraph(1), f, None, labels, 1, 0, 10, 10)
         n = max(10, int(seconds / (time.process_time() - began) * 20))
-        return sweeps(f, None, labels, 2, 0, n // 10, n - n // 10, 1)[1].mean(axis=0), np.nan
+        return sweeps(pm.BinaryGraph(1), f, None, labels, 2, 0, n // 10, n - n // 10)[1].mean(axis=0), np.nan
 
     return timed(work)
 

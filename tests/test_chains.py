@@ -36,7 +36,7 @@ def test_chains_start_from_exact_samples(given: list[int] | None) -> None:
     """Of 4,000 chains, as many are at each labelling as its probability says, within four standard errors."""
     f = grid(2, 3, 1.5, 0.5, 0)
     known = None if given is None else np.array(given, dtype=np.int32)
-    chains = start_chains(f, known, 0, 4000, 2)
+    chains = start_chains(BinaryGraph(2), f, known, 0, 4000)
     assert chains is not None
     y = np.array(list(np.ndindex(*[2] * 6)), dtype=np.int32)
     is_allowed = np.ones(64, dtype=bool) if known is None else ((y == known) | (known < 0)).all(axis=1)
@@ -65,14 +65,14 @@ def test_weak_coupling_is_answered_by_chains(monkeypatch: pytest.MonkeyPatch) ->
 def test_strong_coupling_is_not_left_to_chains(coupling: float, fields: float) -> None:
     """On grids where Gibbs sampling is off by up to 0.4, chains do not meet."""
     for seed in (0, 1):
-        assert start_chains(grid(14, 20, coupling, fields, seed), None, 0, 64, 2) is None
+        assert start_chains(BinaryGraph(2), grid(14, 20, coupling, fields, seed), None, 0, 64) is None
 
 
 @pytest.mark.usefixtures("without_exact_sums")
 def test_what_chains_do_not_answer_particles_do() -> None:
     """A small grid of strong coupling, whose two modes have nearly the same probability."""
     f = grid(3, 4, 8.0, 0.3, 1)
-    assert start_chains(f, None, 0, 64, 1) is None
+    assert start_chains(BinaryGraph(1), f, None, 0, 64) is None
     q = BruteForce().log_partition(f)[1].unary
     assert 0.2 < q[0, 0] < 0.8
     found = pm.marginals(BinaryGraph(), f, method=CONVERGING, rng=0)
@@ -100,18 +100,18 @@ def two_modes() -> Potentials:
 
 
 def test_chains_that_agree_with_each_other_may_all_be_wrong() -> None:
-    """By split R-hat, chains from perturb-and-MAP samples mix; they miss half of the probability. Ours do not meet."""
+    """By split R-hat chains from perturb-and-MAP samples mix, and miss half of the probability. Ours do not meet."""
     f = two_modes()
     q = sum_out(f, None, 1).marginals
     assert q[0, 1] == pytest.approx(0.5)
     starts = pm.sample(BinaryGraph(), f, 64, rng=0)
-    labels, first = sweeps(f, None, starts, 0, 0, 128, 256, 2)
-    _, second = sweeps(f, None, labels, 1, 0, 0, 256, 2)
+    labels, first = sweeps(BinaryGraph(), f, None, starts, 0, 0, 128, 256)
+    _, second = sweeps(BinaryGraph(), f, None, labels, 1, 0, 0, 256)
     m = np.concatenate([first, second])[:, 1:, 1]
     r_hat = np.sqrt(1 + m.var(axis=0, ddof=1) / (m * (1 - m)).mean(axis=0))
     assert r_hat.max() < 1.05
     assert np.abs(np.concatenate([first, second]).mean(axis=0) - q)[0, 1] > 0.49
-    assert start_chains(f, None, 0, 64, 2) is None
+    assert start_chains(BinaryGraph(2), f, None, 0, 64) is None
 
 
 @pytest.mark.usefixtures("without_exact_sums")
@@ -141,7 +141,7 @@ def test_the_same_seed_gives_the_same_bits() -> None:
         assert np.array_equal(results[0].standard_error, other.standard_error)
     alone = pm.marginals(BinaryGraph(), f[1], method=Converging(16, 2), rng=3)
     assert np.array_equal(alone.mean, results[0].mean[12:])
-    few, many = (start_chains(f[0], None, 3, n, 2) for n in (4, 16))
+    few, many = (start_chains(BinaryGraph(), f[0], None, 3, n) for n in (4, 16))
     assert few is not None
     assert many is not None
     assert np.array_equal(few.labels, many.labels[:4])
@@ -166,7 +166,7 @@ def test_chains_go_on_until_they_are_accurate() -> None:
 def test_what_does_not_attract_has_no_order_to_keep() -> None:
     """Repelling edges, more labels than two, and graphs so large that a try would take minutes."""
     f = grid(2, 2, 0.1, 1.0, 4)
-    assert start_chains(f, None, 0, 4, 1) is not None
-    assert start_chains(Potentials(f.unary, -f.tables, f.edges), None, 0, 4, 1) is None
-    assert start_chains(Potentials(np.zeros((4, 3)), np.zeros((3, 3)), f.edges), None, 0, 4, 1) is None
-    assert start_chains(Potentials(np.zeros((10**6, 2))), None, 0, 64, 1) is None
+    assert start_chains(BinaryGraph(1), f, None, 0, 4) is not None
+    assert start_chains(BinaryGraph(1), Potentials(f.unary, -f.tables, f.edges), None, 0, 4) is None
+    assert start_chains(BinaryGraph(1), Potentials(np.zeros((4, 3)), np.zeros((3, 3)), f.edges), None, 0, 4) is None
+    assert start_chains(BinaryGraph(1), Potentials(np.zeros((10**6, 2))), None, 0, 64) is None

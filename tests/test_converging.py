@@ -232,7 +232,7 @@ def test_tables_of_the_rest_are_small_all_together() -> None:
     with pytest.raises(ValueError, match="too large to be summed over"):
         sample_out(f, None, np.full((1, f.n_sites), 0.5), 1)
     with pytest.raises(ValueError, match="labels must all be labels"):
-        sweeps(f, None, np.full((1, f.n_sites), -1), 0, 0, 1, 1, 1)
+        sweeps(BinaryGraph(), f, None, np.full((1, f.n_sites), -1), 0, 0, 1, 1)
 
 
 # What a user meets.
@@ -348,12 +348,12 @@ def test_gibbs_sweeps_leave_the_distribution_as_it_is() -> None:
         rng.normal(size=(5, 3)), rng.normal(size=(6, 3, 3)), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)]
     )
     starts = pm.sample(BruteForce(), f, 500, method=CONVERGING, rng=0)
-    ends, p = sweeps(f, None, starts, 1, 0, 0, 20, 2)
+    ends, p = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
     expected = BruteForce().log_partition(f)[1].unary
     error = p.mean(axis=0) - expected
     assert np.abs(error).max() < 4 * p.std(axis=0).max() / math.sqrt(len(p))
     assert not np.array_equal(starts, ends)
-    alone = sweeps(f, None, starts[7:9], 1, 7, 0, 20, 1)[1]
+    alone = sweeps(Tree(1), f, None, starts[7:9], 1, 7, 0, 20)[1]
     assert np.array_equal(alone, p[7:9])
 
 

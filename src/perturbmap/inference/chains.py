@@ -19,6 +19,7 @@ from perturbmap.inference.particles import Group, OutOfTimeError
 from perturbmap.inference.sweeps import sweeps
 from perturbmap.noise import Domain, Purpose
 from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.base import Structure
 
 # Sweeps with random numbers of their own.
 _BLOCK = 32
@@ -36,8 +37,10 @@ class Chains:
     n_blocks : after so many blocks of sweeps a chain has forgotten where it was
     """
 
-    def __init__(self, f: Potentials, given: Labels | None, seed: int, n_threads: int, labels: Labels, n_blocks: int):
-        self._f, self._given, self._seed, self._n_threads = f, given, seed, n_threads
+    def __init__(
+        self, structure: Structure, f: Potentials, given: Labels | None, seed: int, labels: Labels, n_blocks: int
+    ) -> None:
+        self._structure, self._f, self._given, self._seed = structure, f, given, seed
         self.labels, self.n_blocks = labels, n_blocks
 
     def group(self, number: int, deadline: float = np.inf) -> Group:
@@ -47,17 +50,18 @@ class Chains:
         labels = self.labels
         for block in range(number * self.n_blocks, (number + 1) * self.n_blocks):
             _check(deadline)
-            labels, p = sweeps(self._f, self._given, labels, self._seed, block * n, 0, _BLOCK, self._n_threads, _KEPT)
+            labels, p = sweeps(self._structure, self._f, self._given, labels, self._seed, block * n, 0, _BLOCK, _KEPT)
             total += p.mean(axis=0)
         self.labels = labels
         return Group(0.0, total / self.n_blocks, labels, n)
 
 
 def start_chains(
-    f: Potentials, given: Labels | None, seed: int, n_chains: int, n_threads: int, deadline: float = np.inf
+    structure: Structure, f: Potentials, given: Labels | None, seed: int, n_chains: int, deadline: float = np.inf
 ) -> Chains | None:
     """Chains of one example at exact samples; None where the potentials do not attract, or chains do not meet."""
-    if f.n_labels != 2 or not (f.pairwise is None or _core.are_supermodular(f.pairwise)):
+    is_ordered = structure.is_plain and f.n_labels == 2
+    if not is_ordered or not (f.pairwise is None or _core.are_supermodular(f.pairwise)):
         return None
     n_pilots = min(_PILOT, n_chains)
     n_blocks, most = 1, min(_SOON, _WORK // (2 * n_pilots * _BLOCK * max(1, f.n_sites)))
@@ -66,15 +70,15 @@ def start_chains(
         while labels is None:
             if n_blocks > most:
                 return None
-            labels = _meet(f, given, seed, n, n_blocks, n_threads, deadline)
+            labels = _meet(structure, f, given, seed, n, n_blocks, deadline)
             n_blocks *= 1 if labels is not None else 2
         most *= 4
     assert labels is not None
-    return Chains(f, given, seed, n_threads, labels, n_blocks)
+    return Chains(structure, f, given, seed, labels, n_blocks)
 
 
 def _meet(
-    f: Potentials, given: Labels | None, seed: int, n: int, n_blocks: int, n_threads: int, deadline: float
+    structure: Structure, f: Potentials, given: Labels | None, seed: int, n: int, n_blocks: int, deadline: float
 ) -> Labels | None:
     """Where the chains from all zeros and from all ones have met after so many blocks, the last of them number 0.
 
@@ -86,7 +90,7 @@ def _meet(
     for block in reversed(range(n_blocks)):
         _check(deadline)
         domain = Domain(Purpose.SWEEPS, 2 + block)
-        low, high = (sweeps(f, given, y, seed, 0, _BLOCK, 0, n_threads, domain)[0] for y in (low, high))
+        low, high = (sweeps(structure, f, given, y, seed, 0, _BLOCK, 0, domain)[0] for y in (low, high))
     return low if np.array_equal(low, high) else None
 
 

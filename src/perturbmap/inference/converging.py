@@ -141,8 +141,8 @@ class Converging(MarginalMethod):
         while True:
             is_late = False
             try:
-                if not groups and structure.is_plain and not wants_log_z:
-                    chains = start_chains(f, given, seed, self.n_particles, threads(structure.n_threads), deadline)
+                if not groups and not wants_log_z:
+                    chains = start_chains(structure, f, given, seed, self.n_particles, deadline)
                 if chains is not None:
                     groups.append(chains.group(len(groups), deadline))
                 else:

@@ -202,9 +202,9 @@ class _Run:
     def _sweep(self) -> tuple[Floats, Labels]:
         """Mean probabilities of Gibbs sweeps, where these are possible, and the labellings at their end."""
         f = self.f
-        if not self.structure.is_plain:
+        if self.structure.sweeps is None:
             return one_hot(self.given, f.n_labels).mean(axis=0), self.given
-        labels, p = sweeps(f, self.known, self.given, self.seed, self.group * self.n, _BURN, _KEPT, self.n_threads)
+        labels, p = sweeps(self.structure, f, self.known, self.given, self.seed, self.group * self.n, _BURN, _KEPT)
         return p.mean(axis=0), labels
 
 
