@@ -61,6 +61,16 @@ def test_weak_coupling_is_answered_by_chains(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("fields", [1.0, 3.0])
+@pytest.mark.parametrize("coupling", [0.5, 1.0])
+def test_chains_meet_at_weak_coupling(coupling: float, fields: float) -> None:
+    """Within 1,024 sweeps, on grids like those that follow."""
+    for seed in (0, 1):
+        chains = start_chains(BinaryGraph(2), grid(14, 20, coupling, fields, seed), None, 0, 16)
+        assert chains is not None
+        assert chains.n_blocks <= 32
+
+
+@pytest.mark.parametrize("fields", [1.0, 3.0])
 @pytest.mark.parametrize("coupling", [2.0, 3.0, 4.0])
 def test_strong_coupling_is_not_left_to_chains(coupling: float, fields: float) -> None:
     """On grids where Gibbs sampling is off by up to 0.4, chains do not meet."""

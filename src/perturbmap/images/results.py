@@ -13,6 +13,7 @@ from scipy.ndimage import binary_dilation, binary_erosion
 from perturbmap.images.encoding import encode
 from perturbmap.images.reading import Path_, Pixels, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter
+from perturbmap.inference import MarginalMethod
 from perturbmap.support.files import write_atomically
 
 TINT = np.array([235, 0, 150], dtype=np.float32) / 255  # few things are of this colour
@@ -26,12 +27,14 @@ def result_files(stem: str, folder: Path) -> dict[str, Path]:
     return {kind: folder / f"{stem}_{ending}" for kind, ending in endings.items()}
 
 
-def write_results(segmenter: Segmenter, image: Path, folder: Path) -> dict[str, Any]:
+def write_results(
+    segmenter: Segmenter, image: Path, folder: Path, method: MarginalMethod | None = None
+) -> dict[str, Any]:
     """Segments the image and writes a mask (0 and 255), a probability map (0..255) and an overlay.
 
-    Returns the image's line of the table, by column.
+    Returns the image's line of the table, by column. See `Segmenter.predict` for the method.
     """
-    found = segmenter.predict(image)
+    found = segmenter.predict(image, method=method)
     files = result_files(image.stem, folder)
     _save(255 * found.mask, files["mask"], "PNG")
     _save(np.rint(255 * found.probability), files["probability"], "PNG")
