@@ -6,6 +6,7 @@
 #include "elimination.hpp"
 #include "gibbs.hpp"
 #include "python_batch.hpp"
+#include "swaps.hpp"
 #include "tree_sum.hpp"
 
 namespace perturbmap {
@@ -130,8 +131,10 @@ double cut_for_elimination(const PythonBatch& python, Output<std::int32_t> place
 
 // Runs chains, `labels` (n_chains, n_sites), of every example, and writes the mean conditional probabilities of each,
 // (n_chains, n_sites, K).
-void gibbs(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams, Output<std::int32_t> labels,
-           Output<double> probabilities, std::size_t first_chain, std::size_t n_burn, std::size_t n_kept, int n_threads) {
+template <class Sampler>
+void run_chains(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams, Output<std::int32_t> labels,
+                Output<double> probabilities, std::size_t first_chain, std::size_t n_burn, std::size_t n_kept,
+                int n_threads) {
     const Batch& batch = python.view;
     require(labels.ndim() == 2 && batch.n_copies == 1, "labels must have two axes, and unary one copy");
     const std::size_t n_chains = labels.shape(0);
@@ -145,8 +148,8 @@ void gibbs(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> s
     require((first_chain + n_chains) * (n_burn + n_kept) < std::size_t{1} << 32, "too many chains and sweeps to be numbered");
     const Sweeps sweeps{seed, n_burn, n_kept, first_chain};
     parallel_for(batch.n_examples * n_chains, n_threads,
-                 Gibbs::work(batch) * static_cast<double>(n_chains * (n_burn + n_kept)), [&] { return Gibbs(batch); },
-                 [&](Gibbs& sampler, std::size_t index) {
+                 Sampler::work(batch) * static_cast<double>(n_chains * (n_burn + n_kept)), [&] { return Sampler(batch); },
+                 [&](Sampler& sampler, std::size_t index) {
                      const std::size_t example = index / n_chains, chain = index % n_chains;
                      const std::size_t first = chain * batch.n_sites + batch.first_site(example);
                      sampler.run(example, streams.data()[example], sweeps, chain, labels.data() + first,
@@ -163,7 +166,8 @@ void bind_sums(nb::module_& module) {
     module.def("elimination_sum", &sum_by_elimination, release());
     module.def("elimination_sample", &sample_by_elimination, release());
     module.def("elimination_cut", &cut_for_elimination, release());
-    module.def("gibbs", &gibbs, release());
+    module.def("gibbs", &run_chains<Gibbs>, release());
+    module.def("swaps", &run_chains<Swaps>, release());
 }
 
 }  // namespace perturbmap

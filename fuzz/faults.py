@@ -14,7 +14,7 @@ import numpy as np
 import perturbmap as pm
 from perturbmap import _core
 from perturbmap.inference.elimination import sample_out, sum_out
-from perturbmap.inference.particles import sweeps
+from perturbmap.inference.sweeps import sweeps
 from perturbmap.structures import SummableStructure
 
 core: Any = _core  # the functions of the test build are not among those that it declares
@@ -55,12 +55,14 @@ def calls(structure: pm.Structure, f: pm.Potentials) -> Iterator[tuple[str, Call
     yield "pinned", lambda: [structure.pinned(f).values]
     yield "moments", moments
     yield "noise", lambda: [pm.gumbel_noise(f, 0, 50, n_threads=structure.n_threads)]
-    if structure.is_plain:
-        n_threads, one = structure.n_threads or 1, f.with_unary(f.unary[0])
+    one = f.with_unary(f.unary[0])
+    if structure.sweeps is not None:
         labels = structure.argmax(f)
+        yield "sweeps", lambda: list(sweeps(structure, one, None, labels, 0, 0, 1, 2))
+    if structure.is_plain:
+        n_threads = structure.n_threads or 1
         yield "sum_out", lambda: list(sum_out(one, None, n_threads))
         yield "sample_out", lambda: list(sample_out(one, None, np.full((2, f.n_sites), 0.4), n_threads))
-        yield "sweeps", lambda: list(sweeps(one, None, labels, 0, 0, 1, 2, n_threads))
     if isinstance(structure, SummableStructure):
         sums = structure.pinned_sums(f)
         yield "log_partition", lambda: [structure.log_partition(f)[0]]

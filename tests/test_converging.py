@@ -11,7 +11,8 @@ import perturbmap as pm
 from perturbmap import BinaryGraph, BruteForce, Chain, FromSolver, Matching, Potentials, Tree, grid_edges, potts
 from perturbmap.inference import CONVERGING, Converging, NotConvergedWarning, converging, particles
 from perturbmap.inference.elimination import cut_sites, sample_out, sum_out
-from perturbmap.inference.particles import run_group, sweeps
+from perturbmap.inference.particles import run_group
+from perturbmap.inference.sweeps import sweeps
 from perturbmap.inference.upper_bound import upper_bound
 
 
@@ -155,7 +156,7 @@ def test_modes_that_gibbs_sampling_does_not_find_are_weighed() -> None:
     """A grid of strong coupling, too wide to be summed: its log Z is known by transfer matrices."""
     f = grid(14, 20, 3.0, 1.0, np.random.default_rng(7))
     log_z, q = converging_reference(f)
-    found = Converging(32, 4).answers(BinaryGraph(), f, None, 0, lambda a: a.log_z_error)[0]
+    found = Converging(32, 4).answers(BinaryGraph(), f, None, 0, wants_log_z=True)[0]
     assert found.log_z == pytest.approx(log_z, abs=0.3)
     assert np.abs(found.marginals - q).mean() < 0.02
 
@@ -231,7 +232,7 @@ def test_tables_of_the_rest_are_small_all_together() -> None:
     with pytest.raises(ValueError, match="too large to be summed over"):
         sample_out(f, None, np.full((1, f.n_sites), 0.5), 1)
     with pytest.raises(ValueError, match="labels must all be labels"):
-        sweeps(f, None, np.full((1, f.n_sites), -1), 0, 0, 1, 1, 1)
+        sweeps(BinaryGraph(), f, None, np.full((1, f.n_sites), -1), 0, 0, 1, 1)
 
 
 # What a user meets.
@@ -294,7 +295,7 @@ def test_what_is_too_large_is_refused_or_ends_in_time() -> None:
     rng = np.random.default_rng(12)
     with pytest.raises(ValueError, match=r"too large for 64 particles\. PINNED marginals and log_partition_bound"):
         pm.log_partition(BinaryGraph(), grid(316, 317, 1.0, 1.0, rng))
-    with pytest.raises(ValueError, match=r"not one group of 64 particles .* after max_seconds=0\.01"):
+    with pytest.raises(ValueError, match=r"not one group of 64 labellings .* after max_seconds=0\.01"):
         pm.log_partition(BinaryGraph(), grid(25, 25, 1.0, 1.0, rng), max_seconds=0.01)
 
 
@@ -312,9 +313,7 @@ def test_it_goes_on_until_it_is_accurate_and_says_where_it_is_not() -> None:
     assert len(seen) > 2
     with pytest.warns(NotConvergedWarning, match="short of tolerance=1e-09: allow more time"):
         pm.log_partition(BinaryGraph(), f, n_particles=16, tolerance=1e-9, max_seconds=0.5, rng=0)
-    stopped = Converging(16, 8, callback=lambda n, _: n == 3).answers(
-        BinaryGraph(), f, None, 0, lambda a: a.log_z_error
-    )
+    stopped = Converging(16, 8, callback=lambda n, _: n == 3).answers(BinaryGraph(), f, None, 0, wants_log_z=True)
     assert len(stopped[0].groups) == 3
     wrong = (("tolerance", 0), ("max_seconds", -1), ("n_particles", 0), ("n_groups", 1.5), ("n_perturbations", -1))
     for name, value in wrong:
@@ -349,12 +348,12 @@ def test_gibbs_sweeps_leave_the_distribution_as_it_is() -> None:
         rng.normal(size=(5, 3)), rng.normal(size=(6, 3, 3)), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)]
     )
     starts = pm.sample(BruteForce(), f, 500, method=CONVERGING, rng=0)
-    ends, p = sweeps(f, None, starts, 1, 0, 0, 20, 2)
+    ends, p = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
     expected = BruteForce().log_partition(f)[1].unary
     error = p.mean(axis=0) - expected
     assert np.abs(error).max() < 4 * p.std(axis=0).max() / math.sqrt(len(p))
     assert not np.array_equal(starts, ends)
-    alone = sweeps(f, None, starts[7:9], 1, 7, 0, 20, 1)[1]
+    alone = sweeps(Tree(1), f, None, starts[7:9], 1, 7, 0, 20)[1]
     assert np.array_equal(alone, p[7:9])
 
 
@@ -381,3 +380,33 @@ def test_layers_and_estimators_know_the_method() -> None:
     assert all(np.allclose(one.sum(axis=1), 1) for one in q)
     with pytest.raises(ValueError, match="CONVERGING has no gradient"):
         CONVERGING.with_pullback(BinaryGraph(), grid(2, 2, 1.0, 1.0, rng), None)
+
+
+@pytest.mark.parametrize("structure", [BinaryGraph(), Matching()], ids=repr)
+def test_the_upper_bound_is_tighter_for_every_site_it_is_conditioned_on(structure: pm.Structure) -> None:
+    """On average over instances and noise it stays above log Z, and comes nearer; all sites of a graph give log Z."""
+    gaps: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        if isinstance(structure, Matching):
+            f = Potentials(2 * rng.normal(size=(5, 5)))
+            log_z = math.log(permanent(np.exp(f.unary)))
+        else:
+            f = grid(3, 4, 2.0, 1.0, rng)
+            log_z = float(BruteForce().log_partition(f)[0][0])
+        for n, found in gaps.items():
+            found.append(upper_bound(structure, f, None, 60, seed, n)[0] - log_z)
+    one, two, four = (np.mean(gaps[n]) for n in (1, 2, 4))
+    assert one > two > four
+    assert four > -4 * np.std(gaps[4]) / math.sqrt(12)
+    assert four < one / 2
+
+
+def test_a_bound_given_all_sites_is_log_z() -> None:
+    """Nothing is left to perturb; there may be fewer free sites than are asked for, and not too many bounds."""
+    f = grid(2, 3, 2.0, 1.0, np.random.default_rng(0))
+    given = np.array([1, -1, -1, 0, -1, -1], dtype=np.int32)
+    log_z = BruteForce().log_partition(f, given)[0][0]
+    assert upper_bound(BinaryGraph(), f, given, 4, 0, 9) == pytest.approx((log_z, 0.0))
+    with pytest.raises(ValueError, match=r"n_conditioned must leave 1,024 bounds to combine, but 12 sites"):
+        pm.log_partition(BinaryGraph(), f, n_conditioned=12)

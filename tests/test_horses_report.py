@@ -22,6 +22,7 @@ from perturbmap.experiments.horses.experiment import Experiment
 from perturbmap.experiments.horses.findings import Cell, Difference, Findings
 from perturbmap.experiments.horses.learning import calibrations_of, read
 from perturbmap.experiments.horses.plan import COLUMNS, DECODINGS, KAPPAS, METHODS, Choices, Effort, Task
+from perturbmap.experiments.horses.reliability import Reliability, reliabilities
 from perturbmap.experiments.results import Results
 from perturbmap.inference import LabelPrior
 from perturbmap.support.progress import Progress
@@ -132,6 +133,7 @@ def test_the_page_of_a_run_stands_alone(real: tuple[Results, Path]) -> None:
         "Four ways to judge",
         "How many masks",
         "Learning curves",
+        "Are the probabilities right",
         "What they see",
         "Table 5",
         "How l2 and kappa",
@@ -159,7 +161,7 @@ def test_the_page_opens_in_a_browser(real: tuple[Results, Path], width: int, tmp
     title = re.search(r"<title>images (\d+) broken (\d+) overflow (-?\d+) cells (\d+)</title>", dom(page, width))
     assert title is not None
     images, broken, overflow, cells = map(int, title.groups())
-    assert images == 5 + 5 * (2 + 2 * len(METHODS))  # charts; five test images, with the truth and two a method
+    assert images == 6 + 5 * (2 + 2 * len(METHODS))  # charts; five test images, with the truth and two a method
     assert broken == 0
     assert overflow <= 0
     assert cells == 4 * len(METHODS) * len(DECODINGS)
@@ -181,6 +183,32 @@ def test_the_gallery_shows_what_was_judged(real: tuple[Results, Path], experimen
     losses = [next(p for p in e.panels if p.method == "weighted").losses[gallery.ordered_by.decoding] for e in shown]
     assert losses == sorted(losses)
     assert {e.name for e in shown} == {f"test{n}" for n in range(5)}
+
+
+def test_probabilities_that_are_right_lie_on_the_diagonal() -> None:
+    """And have the entropy for their log-loss; those that are too sure lie beside it, and lose more."""
+    rng = np.random.default_rng(0)
+    q, sizes = rng.random(200_000), rng.uniform(1, 3, 200_000)
+    is_horse = rng.random(len(q)) < q
+    right = Reliability.of(q, is_horse, sizes)
+    np.testing.assert_allclose(right.share, right.probability, atol=0.015)
+    assert right.log_loss == pytest.approx(0.5 / np.log(2), rel=0.01)  # the mean entropy of uniform ones, in bits
+    sure = Reliability.of(q**2 / (q**2 + (1 - q) ** 2), is_horse, sizes)
+    assert (sure.share - sure.probability)[1] > 0.1 > -0.1 > (sure.share - sure.probability)[-2]
+    assert sure.log_loss > right.log_loss
+
+
+def test_reliability_is_that_of_the_test_images(real: tuple[Results, Path], experiment: Experiment) -> None:
+    """Pinned and converging ones, calibrated and not: four lines, of probabilities that differ."""
+    gallery = horses_gallery.hang(Findings(real[0], EFFORT), experiment)
+    assert gallery is not None
+    found = reliabilities(gallery.ordered_by, experiment)
+    assert set(found) == {(name, b) for name in ("PINNED", "CONVERGING") for b in (True, False)}
+    assert found["PINNED", False].log_loss != found["CONVERGING", False].log_loss
+    assert all(found[name, True].log_loss != found[name, False].log_loss for name in ("PINNED", "CONVERGING"))
+    for one in found.values():
+        assert (np.diff(one.probability) > 0).all()
+        assert ((one.share >= 0) & (one.share <= 1)).all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 200])

@@ -18,7 +18,7 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 
 from PIL import Image
 
-from perturbmap import StructuredPredictor
+from perturbmap import CONVERGING, StructuredPredictor
 from perturbmap.cli.segment_runs import duration
 from perturbmap.images import (
     Masks,
@@ -202,6 +202,24 @@ def test_processes_do_not_matter_and_models_move(world: World, results: Path, tm
     assert run("segment", "predict", model, "--images", world.root / "new", "--out", out, "--jobs", 2).code == 0
     for path in results.iterdir():
         assert (out / path.name).read_bytes() == path.read_bytes()
+
+
+def test_converging_probabilities_are_others_and_the_masks_stay(world: World, results: Path, tmp_path: Path) -> None:
+    """They are those of the model without the bias of perturb-and-MAP, calibrated as the pinned ones are."""
+    model, new = world.root / "model.pm", world.root / "new"
+    done = run("segment", "predict", model, "--images", new, "--out", tmp_path / "out", "--converging", "--jobs", 1)
+    assert done.code == 0, done
+    segmenter = Segmenter.load(model)
+    is_other = []
+    for image in sorted(new.iterdir()):
+        mask, probability = (tmp_path / "out" / f"{image.stem}_{kind}.png" for kind in ("mask", "probability"))
+        assert mask.read_bytes() == (results / mask.name).read_bytes()
+        is_other.append(probability.read_bytes() != (results / probability.name).read_bytes())
+        described = segmenter.features.describe(image)
+        (q,) = segmenter.predictor.predict_marginals([described.example], method=CONVERGING)
+        expected = segmenter.predict(described, method=CONVERGING).probability
+        np.testing.assert_allclose(expected, q[described.superpixels.map, 1], rtol=1e-6)
+    assert any(is_other)
 
 
 def test_nothing_is_overwritten_without_a_word(world: World, results: Path, tmp_path: Path) -> None:

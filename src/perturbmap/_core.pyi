@@ -97,6 +97,18 @@ def gibbs(
     n_threads: int,
     /,
 ) -> None: ...
+def swaps(
+    batch: Batch,
+    seed: int,
+    streams: NDArray[np.uint64],
+    labels: _Ints,
+    probabilities: _Floats,
+    first_chain: int,
+    n_burn: int,
+    n_kept: int,
+    n_threads: int,
+    /,
+) -> None: ...
 def assignment_maximise(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
 def assignment_pin(
     batch: Batch, mask: _Mask | None, labels: _Ints, values: _Floats, keep: bool, n_threads: int, /

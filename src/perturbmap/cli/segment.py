@@ -129,6 +129,12 @@ def fit(**options: Any) -> None:
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the results."
 )
+@click.option(
+    "--converging",
+    is_flag=True,
+    help="Probabilities without the bias of perturb-and-MAP: exact, and as quick, for images of 150 superpixels; "
+    "seconds to minutes for each image of many more. Masks stay the same.",
+)
 @_jobs
 @_overwrite
 def predict(**options: Any) -> None:

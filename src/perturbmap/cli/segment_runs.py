@@ -26,6 +26,7 @@ from perturbmap.images.reading import SkippedImageWarning
 from perturbmap.images.results import columns, result_files, write_results
 from perturbmap.images.segmenter import read_masks, segmentation_predictor
 from perturbmap.images.time_estimate import seconds_to_fit
+from perturbmap.inference import CONVERGING
 from perturbmap.support.files import check_writable, clear_leftovers, write_atomically
 from perturbmap.support.progress import Bar
 
@@ -120,7 +121,7 @@ def fit(
     click.echo(f"Model: {out}\nNext:  perturbmap segment predict {out} --images NEW-IMAGES --out RESULTS")
 
 
-def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite: bool) -> None:
+def predict(*, model: Path, images: Path, out: Path, converging: bool, jobs: int | None, overwrite: bool) -> None:
     """Writes masks, probability maps, overlays and a table."""
     rows: dict[int, dict[str, Any]] = {}
     n_images = 0
@@ -141,7 +142,7 @@ def predict(*, model: Path, images: Path, out: Path, jobs: int | None, overwrite
         refuse_to_overwrite([*targets, out / SUMMARY], overwrite)
         out.mkdir(parents=True, exist_ok=True)
         check_writable(out / SUMMARY)
-        work = [(segmenter, path, out) for path in files.values()]
+        work = [(segmenter, path, out, CONVERGING if converging else None) for path in files.values()]
         n_images = len(work)
         try:
             work_through(write_results, work, jobs, "segmenting", rows)

@@ -15,6 +15,7 @@ from perturbmap.images.classes import Classes
 from perturbmap.images.encoding import encode
 from perturbmap.images.reading import Path_, Pixels, read_image
 from perturbmap.images.segmenter import Segmentation, Segmenter
+from perturbmap.inference import MarginalMethod
 from perturbmap.support.files import write_atomically
 
 TINT = np.array([235, 0, 150], dtype=np.float32) / 255  # few things are of this colour
@@ -36,12 +37,14 @@ def result_files(stem: str, folder: Path) -> dict[str, Path]:
     return {kind: folder / f"{stem}_{ending}" for kind, ending in endings.items()}
 
 
-def write_results(segmenter: Segmenter, image: Path, folder: Path) -> dict[str, Any]:
+def write_results(
+    segmenter: Segmenter, image: Path, folder: Path, method: MarginalMethod | None = None
+) -> dict[str, Any]:
     """Segments the image and writes a mask (0 and 255, or its classes), a probability map (0..255) and an overlay.
 
-    Returns the image's line of the table, by column.
+    Returns the image's line of the table, by column. See `Segmenter.predict` for the method.
     """
-    found, classes, pixels = segmenter.predict(image), segmenter.classes, read_image(image)
+    found, classes, pixels = segmenter.predict(image, method=method), segmenter.classes, read_image(image)
     files = result_files(image.stem, folder)
     if classes is None:
         mask, shown = _picture(255 * found.mask), _picture(np.rint(255 * overlay(pixels, found)))

@@ -23,6 +23,7 @@ from perturbmap.images.masks import Masks
 from perturbmap.images.reading import Path_, image_size
 from perturbmap.images.superpixels import paint, stretch
 from perturbmap.images.training_set import TrainingSet
+from perturbmap.inference import MarginalMethod
 from perturbmap.inference.decoding import Decoding
 from perturbmap.models import GraphModel
 from perturbmap.objectives import MarginalLogLikelihood
@@ -211,15 +212,24 @@ class Segmenter:
         self.features, self.predictor = examples.features, fitted
         return self
 
-    def predict(self, image: Path_ | DescribedImage, shape: tuple[int, int] | None = None) -> Segmentation:
+    def predict(
+        self,
+        image: Path_ | DescribedImage,
+        shape: tuple[int, int] | None = None,
+        *,
+        method: MarginalMethod | None = None,
+    ) -> Segmentation:
         """Foreground, or classes, and probabilities, on the pixels of an image file, or of an image described before.
 
         ``shape`` is (height, width) of the answer; by default the file's, or that in which the image was described.
+        ``method`` is how probabilities are found, as in `StructuredPredictor.predict_marginals`; the foreground does
+        not depend on it.
         """
         if not isinstance(image, DescribedImage):
-            return self.predict(self.features.describe(image), image_size(image) if shape is None else shape)
-        (q,) = self.predictor.predict_marginals([image.example])
-        is_same = self.predictor.decoding_calibration_ is None
+            size = image_size(image) if shape is None else shape
+            return self.predict(self.features.describe(image), size, method=method)
+        (q,) = self.predictor.predict_marginals([image.example], method=method)
+        is_same = method is None and self.predictor.decoding_calibration_ is None
         (labels,) = self.predictor.predict([image.example], marginals=[q] if is_same else None)
         regions = image.superpixels.map if shape is None else stretch(image.superpixels.map, shape)
         probabilities = q[:, 1] if self.classes is None else q

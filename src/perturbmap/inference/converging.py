@@ -1,6 +1,6 @@
-"""Sums that converge to those of the Gibbs distribution: exact where tables are small, by particles elsewhere.
+"""Sums that converge to those of the Gibbs distribution: exact where tables are small, else by chains or particles.
 
-Groups of particles are independent of each other, so that their spread says how far off their mean may be.
+Groups of labellings are independent of each other, so that their spread says how far off their mean may be.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from perturbmap.inference.answer import Answer, combine
+from perturbmap.inference.chains import Chains, start_chains
 from perturbmap.inference.elimination import sample_out, sum_out
 from perturbmap.inference.estimate import Estimate
 from perturbmap.inference.marginal_methods import FromMarginals, MarginalMethod
 from perturbmap.inference.particles import Group, OutOfTimeError, run_group
 from perturbmap.noise import Domain
-from perturbmap.potentials import Floats, Labels, Mask, Potentials
+from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.structures.base import Structure, SummableStructure
 from perturbmap.support.checks import check_count, check_number
@@ -32,87 +33,22 @@ class NotConvergedWarning(UserWarning):
     """Said where an estimate ended before it was as accurate as it was asked to be."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """log Z and marginals of one example, exact or from groups of particles."""
-
-    log_z: float
-    marginals: Floats
-    groups: tuple[Group, ...] = ()
-    is_given: Mask | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the sums are exact: nothing was sampled."""
-        return not self.groups
-
-    @property
-    def log_zs(self) -> Floats:
-        """The estimate of each group."""
-        return np.array([g.log_z for g in self.groups])
-
-    @property
-    def log_z_error(self) -> float:
-        """The standard error of log Z: a jackknife over the groups; infinite for a single one.
-
-        What no particle has met does not show in it: that may have a probability of one in the number of particles.
-        """
-        n = len(self.groups)
-        if n < 2:
-            return np.inf if n else 0.0
-        left_out = np.log(self._others.sum(axis=1) / (n - 1))
-        return float(np.sqrt(_jackknife(left_out) + self._unseen**2))
-
-    @property
-    def marginal_errors(self) -> Floats:
-        """The standard errors of the marginals, in the same way."""
-        n = len(self.groups)
-        if n < 2:
-            return np.full_like(self.marginals, np.inf if n else 0.0)
-        others = self._others / self._others.sum(axis=1, keepdims=True)
-        left_out = np.tensordot(others, np.stack([g.marginals for g in self.groups]), axes=1)
-        errors = np.sqrt(_jackknife(left_out) + self._unseen**2)
-        if self.is_given is not None:
-            errors[self.is_given] = 0.0
-        return np.asarray(errors)
-
-    @property
-    def _others(self) -> Floats:
-        """For each group the weights of the others, zero for itself."""
-        return np.asarray(np.exp(self.log_zs - self.log_zs.max()) * (1 - np.eye(len(self.groups))))
-
-    @property
-    def _unseen(self) -> float:
-        return 1.0 / sum(g.ess for g in self.groups)
-
-
-def _jackknife(left_out: Floats) -> Floats:
-    """The variance that the estimates without one group each tell."""
-    n = len(left_out)
-    return np.asarray((n - 1) / n * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
-
-
-def combine(groups: tuple[Group, ...], given: Labels | None) -> Answer:
-    """The mean of Z over the groups, and their marginals in proportion to it."""
-    log_zs = np.array([g.log_z for g in groups])
-    top = log_zs.max()
-    w = np.exp(log_zs - top)
-    marginals = np.tensordot(w / w.sum(), np.stack([g.marginals for g in groups]), axes=1)
-    return Answer(float(top + np.log(w.mean())), marginals, groups, None if given is None else given >= 0)
-
-
 @final
 class Converging(MarginalMethod):
     """Marginals of the Gibbs distribution itself, as exact as there is time for.
 
-    Exact where the structure can sum, or the tables stay small when sites are summed out one by one; elsewhere from
-    ``n_groups`` independent groups of ``n_particles`` (`perturbmap.inference.particles`), and of as many more as it
-    takes to bring the standard errors down to ``tolerance``, or until ``max_seconds`` are over for an example; then a
+    Exact where the structure can sum, or the tables stay small when sites are summed out one by one. Elsewhere from
+    ``n_groups`` independent groups of ``n_particles`` labellings, and of as many more as it takes to bring the
+    standard errors down to ``tolerance``, or until ``max_seconds`` are over for an example; then a
     `NotConvergedWarning` says how far it got. A callback gets the number of groups and the largest standard error
     after each; if it returns True, that is the end.
 
-    Standard errors are those of a jackknife over the groups. They are true as far as not all groups have missed the
-    same mode, and for a solver of your own if it finds a labelling for every pin that has one.
+    Labellings come from chains of Gibbs sampling where these provably forget where they started, as they do on
+    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, and for log Z
+    (`perturbmap.inference.particles`), which take longer.
+
+    Standard errors are those of a jackknife over the groups. With particles they are true as far as not all groups
+    have missed the same mode, and for a solver of your own if it finds a labelling for every pin that has one.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.marginals(pm.BinaryGraph(), f, method=pm.CONVERGING).mean.round(2)
@@ -144,7 +80,7 @@ class Converging(MarginalMethod):
         """See `MarginalMethod.estimate`; the number of perturbations plays no part."""
         other = (seed + domain.code * _ODD) % 2**64  # no two purposes share their particles
         mean, error = np.empty((f.n_sites, f.n_labels)), np.empty((f.n_sites, f.n_labels))
-        answers = self.answers(structure, f, given, other, lambda a: float(a.marginal_errors.max()))
+        answers = self.answers(structure, f, given, other, wants_log_z=False)
         for i, answer in enumerate(answers):
             sites = f.layout.sites(i)
             mean[sites], error[sites] = answer.marginals, answer.marginal_errors
@@ -158,14 +94,14 @@ class Converging(MarginalMethod):
     def sample(self, structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int) -> Labels:
         """Labellings of the Gibbs distribution, ``(n, n_sites)``.
 
-        Exact and independent where sums are exact. Else particles, drawn from groups in proportion to their estimates
-        of Z: they converge to the distribution, but are not independent.
+        Exact and independent where sums are exact. Else drawn from chains, which are exact too, or from particles, in
+        proportion to their groups' estimates of Z, which converge to the distribution; neither are independent.
         """
         labels = np.empty((n, f.n_sites), dtype=np.int32)
         wanted = Converging(
             self.n_particles, max(self.n_groups, -(-n // self.n_particles)), max_seconds=self.max_seconds
         )
-        answers = wanted.answers(structure, f, given, seed, lambda a: a.log_z_error)
+        answers = wanted.answers(structure, f, given, seed, wants_log_z=False)
         for i, answer in enumerate(answers):
             sites = f.layout.sites(i)
             known = None if given is None else given[sites]
@@ -180,10 +116,11 @@ class Converging(MarginalMethod):
         return labels
 
     def answers(
-        self, structure: Structure, f: Potentials, given: Labels | None, seed: int, error: Callable[[Answer], float]
+        self, structure: Structure, f: Potentials, given: Labels | None, seed: int, *, wants_log_z: bool
     ) -> list[Answer]:
-        """One for each example; ``error`` is what the tolerance is for."""
-        n_particles, n_groups = check_count("n_particles", self.n_particles), check_count("n_groups", self.n_groups)
+        """One for each example; the tolerance is for log Z where it is wanted, and else for the marginals."""
+        check_count("n_particles", self.n_particles)
+        check_count("n_groups", self.n_groups)
         if self.tolerance is not None:
             check_number("tolerance", self.tolerance)
         if self.max_seconds is not None:
@@ -191,47 +128,44 @@ class Converging(MarginalMethod):
         exact = exact_answers(structure, f, given)
         found = []
         for i, answer in enumerate(exact):
-            if answer is not None:
-                found.append(answer)
-                continue
             known = None if given is None else given[f.layout.sites(i)]
-            found.append(self._by_particles(structure, f[i], known, seed, n_particles, n_groups, error))
+            found.append(answer or self._by_groups(structure, f[i], known, seed, wants_log_z))
         return found
 
-    def _by_particles(
-        self,
-        structure: Structure,
-        f: Potentials,
-        given: Labels | None,
-        seed: int,
-        n_particles: int,
-        n_groups: int,
-        error: Callable[[Answer], float],
+    def _by_groups(
+        self, structure: Structure, f: Potentials, given: Labels | None, seed: int, wants_log_z: bool
     ) -> Answer:
         deadline = np.inf if self.max_seconds is None else time.monotonic() + self.max_seconds
         groups: list[Group] = []
+        chains: Chains | None = None
         while True:
             is_late = False
             try:
-                groups.append(run_group(structure, f, given, seed, len(groups), n_particles, deadline))
+                if not groups and not wants_log_z:
+                    chains = start_chains(structure, f, given, seed, self.n_particles, deadline)
+                if chains is not None:
+                    groups.append(chains.group(len(groups), deadline))
+                else:
+                    groups.append(run_group(structure, f, given, seed, len(groups), self.n_particles, deadline))
             except OutOfTimeError:
                 is_late = True
                 if not groups:
                     raise ValueError(
-                        f"not one group of {n_particles} particles of an example of {f.n_sites:,} sites was complete "
-                        f"after max_seconds={self.max_seconds:g}: allow more, or use PINNED and log_partition_bound."
+                        f"not one group of {self.n_particles} labellings of an example of {f.n_sites:,} sites was "
+                        f"complete after max_seconds={self.max_seconds:g}: allow more, or use PINNED and "
+                        "log_partition_bound."
                     ) from None
             answer = combine(tuple(groups), given)
-            now = error(answer)
+            now = answer.log_z_error if wants_log_z else float(answer.marginal_errors.max())
             is_stopped = self.callback is not None and not is_late and bool(self.callback(len(groups), now))
-            is_enough = len(groups) >= n_groups and (self.tolerance is None or now <= self.tolerance)
+            is_enough = len(groups) >= self.n_groups and (self.tolerance is None or now <= self.tolerance)
             if not (is_enough or is_late or is_stopped):
                 continue
             if not is_enough and not is_stopped:
-                wanted = f"n_groups={n_groups}" if self.tolerance is None else f"tolerance={self.tolerance:g}"
+                wanted = f"n_groups={self.n_groups}" if self.tolerance is None else f"tolerance={self.tolerance:g}"
                 warnings.warn(
-                    f"an estimate ended after {len(groups)} groups of particles, with a standard error of {now:.2g}, "
-                    f"short of {wanted}: allow more time (max_seconds=).",
+                    f"an estimate ended after {len(groups)} groups of {self.n_particles} labellings, with a standard "
+                    f"error of {now:.2g}, short of {wanted}: allow more time (max_seconds=).",
                     NotConvergedWarning,
                     stacklevel=4,
                 )
@@ -277,5 +211,5 @@ def exact_samples(
     return labels
 
 
-#: The marginals of the Gibbs distribution: exact where that is possible, by particles elsewhere.
+#: The marginals of the Gibbs distribution: exact where that is possible, by chains or particles elsewhere.
 CONVERGING = Converging()

@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap import _core
 from perturbmap.inference.elimination import cut_sites, sample_out
-from perturbmap.noise import Domain, Purpose, gumbel_noise, perturb, streams_in
+from perturbmap.inference.sweeps import sweeps
+from perturbmap.noise import Domain, Purpose, gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.structures.base import Structure
 from perturbmap.support.threads import threads
 
-PARTICLES, SWEEPS = Domain(Purpose.PARTICLES), Domain(Purpose.SWEEPS)
+PARTICLES = Domain(Purpose.PARTICLES)
 
 # Sites that are fixed in one step where most particles differ: sites are then hardly coupled, and one set of pinned
 # values serves all of them. Elsewhere, one.
@@ -51,7 +51,7 @@ _BURN, _KEPT = 20, 300
 class Group:
     """Independent of all other groups: an unbiased estimate of Z, and labellings of the Gibbs distribution.
 
-    log_z : the logarithm of the estimate
+    log_z : the logarithm of the estimate; zero where it is not known, and all groups weigh the same
     marginals : (n_sites, n_labels)
     labels : (n_particles, n_sites), equally weighted
     ess : the effective number of particles before they were made equal
@@ -202,20 +202,10 @@ class _Run:
     def _sweep(self) -> tuple[Floats, Labels]:
         """Mean probabilities of Gibbs sweeps, where these are possible, and the labellings at their end."""
         f = self.f
-        if not self.structure.is_plain:
+        if self.structure.sweeps is None:
             return one_hot(self.given, f.n_labels).mean(axis=0), self.given
-        labels, p = sweeps(f, self.known, self.given, self.seed, self.group * self.n, _BURN, _KEPT, self.n_threads)
+        labels, p = sweeps(self.structure, f, self.known, self.given, self.seed, self.group * self.n, _BURN, _KEPT)
         return p.mean(axis=0), labels
-
-
-def sweeps(
-    f: Potentials, given: Labels | None, labels: Labels, seed: int, first_chain: int, n_burn: int, n_kept: int, n: int
-) -> tuple[Labels, Floats]:
-    """Chains of Gibbs sampling from ``labels`` (n_chains, n_sites): where they end, and their mean probabilities."""
-    ends = np.array(labels, dtype=np.int32, order="C")
-    p = np.empty((*ends.shape, f.n_labels))
-    _core.gibbs(f.to_core(given), seed, streams_in(f, SWEEPS), ends, p, first_chain, n_burn, n_kept, n)
-    return ends, p
 
 
 def _rank(which: NDArray[np.intp]) -> NDArray[np.intp]:

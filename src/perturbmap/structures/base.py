@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy as shallow_copy
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -100,6 +100,11 @@ class Structure(Part):
     can_sum: ClassVar[bool] = False
     #: Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``.
     is_plain: ClassVar[bool] = False
+
+    @property
+    def sweeps(self) -> Any:
+        """The kernel that moves labellings and leaves the Gibbs distribution as it is; None where there is none."""
+        return _core.gibbs if self.is_plain else None
 
     @property
     def allows_every_labelling(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -31,6 +31,11 @@ class Matching(CompiledStructure):
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
+
+    @property
+    def sweeps(self) -> Any:
+        """Exchanges of labels; see `Structure.sweeps`."""
+        return _core.swaps
 
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """Raises ValueError where there are edges, too few labels, or one label given twice."""

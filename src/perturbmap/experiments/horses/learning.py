@@ -117,6 +117,27 @@ class Watch:
         return False
 
 
+def learned_model(
+    horses: Horses, method: str, w: Floats, prior: LabelPrior, calibrations: Calibrations, effort: Effort, seed: int
+) -> LearnedModel:
+    """A method's weights, with all that it takes to read images by them."""
+    return LearnedModel(
+        GraphModel(),
+        BinaryGraph(1),
+        w,
+        horses.data.n_features,
+        2,
+        METHODS[method].objective.marginal_method,
+        effort.n_perturbations,
+        seed,
+        calibrations.marginals,
+        prior,
+        Decoding.LOSS_AWARE,
+        LOSS,
+        calibrations.decoding,
+    )
+
+
 def read(
     horses: Horses,
     method: str,
@@ -129,21 +150,7 @@ def read(
 ) -> tuple[dict[str, Labels], Floats]:
     """The labels of these images in both ways, and the probabilities of the foreground."""
     data = horses.data.take(images)
-    learned = LearnedModel(
-        GraphModel(),
-        BinaryGraph(1),
-        w,
-        data.n_features,
-        2,
-        METHODS[method].objective.marginal_method,
-        effort.n_perturbations,
-        seed,
-        calibrations.marginals,
-        prior,
-        Decoding.LOSS_AWARE,
-        LOSS,
-        calibrations.decoding,
-    )
+    learned = learned_model(horses, method, w, prior, calibrations, effort, seed)
     q = learned.marginals(data)
     best = learned.structure.argmax(learned.potentials(data))
     return {Decoding.MAP.name: best, Decoding.LOSS_AWARE.name: learned.labels(data)}, q[:, 1]

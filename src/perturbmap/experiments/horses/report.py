@@ -15,6 +15,7 @@ from perturbmap.experiments.horses.findings import TABLES, Cell, Difference, Fin
 from perturbmap.experiments.horses.gallery import FALSE, MISSED, OUTLINE, hang
 from perturbmap.experiments.horses.pin_timing import PAPER
 from perturbmap.experiments.horses.plan import COLUMNS, KAPPAS, METHODS, SEARCHED
+from perturbmap.experiments.horses.reliability import draw_reliabilities, reliabilities
 from perturbmap.experiments.report import chart, check_installed, write_page
 from perturbmap.experiments.results import Results
 
@@ -67,7 +68,8 @@ def _text(cell: Cell | None, findings: Findings) -> str:
 def write(results: Results, experiment: Experiment, path: Path) -> Path:
     """Writes the page and returns its path."""
     findings, horses = Findings(results, experiment.effort), experiment.horses
-    glances = _glances(findings)
+    glances, gallery = _glances(findings), hang(findings, experiment)
+    found = {} if gallery is None else reliabilities(gallery.ordered_by, experiment)
     n_masks = {c: column.n_masks or len(horses.parts["small"]) for c, column in COLUMNS.items()}
     curves = [
         cell
@@ -105,7 +107,8 @@ def write(results: Results, experiment: Experiment, path: Path) -> Path:
                 for against in ("passes", "seconds")
                 if curves
             },
-            "gallery": hang(findings, experiment),
+            "gallery": gallery,
+            "reliability": chart(partial(draw_reliabilities, found=found), (4.6, 5.6)) if found else None,
             "gallery_colours": {"missed": MISSED, "false": FALSE, "outline": OUTLINE},
             "timing": _timing(results["timing"]) if "timing" in results else None,
             "choice_charts": {c: chart(partial(draw_choices, findings=findings, column=c), _SIZE) for c in searched},
