@@ -2,5 +2,17 @@
 
 from perturbmap.datasets.horseseg import Segmentation, load_horseseg_features, load_horseseg_mat
 from perturbmap.datasets.ocr import N_FOLDS, OCR, PROTOCOLS, load_ocr
+from perturbmap.datasets.snakes import SNAKE_DIRECTIONS, Snakes, load_snakes
 
-__all__ = ["N_FOLDS", "OCR", "PROTOCOLS", "Segmentation", "load_horseseg_features", "load_horseseg_mat", "load_ocr"]
+__all__ = [
+    "N_FOLDS",
+    "OCR",
+    "PROTOCOLS",
+    "SNAKE_DIRECTIONS",
+    "Segmentation",
+    "Snakes",
+    "load_horseseg_features",
+    "load_horseseg_mat",
+    "load_ocr",
+    "load_snakes",
+]
