@@ -2,9 +2,9 @@
 =====================================
 
 A snake of ten cells lies on a grid. The colour of each of its cells says where the next one is: above, below, to the
-left or to the right. What is wanted is the number of each cell along the snake, from its head to its tail. No cell can
-know its number by itself; its neighbours have to tell it. So there are eleven labels, edges with a direction, and tables
-that depend on what is seen and reward other pairs of labels than equal ones: the kind of graph that needs
+left or to the right. What is wanted is the number of each cell along the snake, from its head to its tail. No cell
+can know its number by itself; its neighbours have to tell it. So there are eleven labels, edges with a direction, and
+tables that depend on what is seen and reward other pairs of labels than equal ones: the kind of graph that needs
 :class:`perturbmap.Graph`.
 """
 
@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import perturbmap as pm
-from perturbmap.datasets import load_snakes
+from perturbmap.datasets import SNAKE_DIRECTIONS, load_snakes
 
 snakes = load_snakes()
 
@@ -72,26 +72,25 @@ blind = [pm.Example(x.features, []) for x in X_test]
 print(f"Cell by cell: {100 * share_right(alone, blind, y_test):.1f} %.")
 
 # %%
-# Numbers as they are found, on a grid of the test set; and how sure each cell is of its number.
+# Numbers as they are found, on a grid of the test set. And one of the tables that were learned: an edge down between
+# two cells that both say "down" wants the number below to be one more.
 n = 3
 picture, shape = snakes.X_test[n], snakes.X_test[n].shape
 colours = np.array([[0.92, 0.92, 0.92], [0.8, 0.3, 0.3], [0.35, 0.65, 0.35], [0.3, 0.6, 0.8], [0.9, 0.75, 0.2]])
 (guessed,), (found,) = alone.predict([blind[n]]), tagger.predict([X_test[n]])
-sure = tagger.predict_marginals([X_test[n]])[0].max(axis=1)
+down = SNAKE_DIRECTIONS.index("down")
+table = tagger.weights_["edges"][25 + 5 * down + down]
 
-figure, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained")
-titles = ["cell by cell", "with its neighbours", "probability of the number"]
-for axis, title, numbers in zip(axes, titles, (guessed, found, found), strict=True):
-    if title == titles[2]:
-        shown = axis.imshow(sure.reshape(shape), cmap="viridis", vmin=0, vmax=1)
-        figure.colorbar(shown, ax=axis, shrink=0.75)
-    else:
-        axis.imshow(colours[picture])
-        for (r, c), number, truth in zip(np.ndindex(shape), numbers, y_test[n], strict=True):
-            if number or truth:
-                style = {"color": "black"} if number == truth else {"color": "crimson", "weight": "bold"}
-                axis.text(c, r, number, ha="center", va="center", **style)
-    axis.set_title(title)
-    axis.set_xticks([])
-    axis.set_yticks([])
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
+for axis, title, numbers in zip(axes, ["cell by cell", "with its neighbours"], (guessed, found), strict=False):
+    axis.imshow(colours[picture])
+    for (r, c), number, truth in zip(np.ndindex(shape), numbers, y_test[n], strict=True):
+        if number or truth:
+            style = {"color": "black"} if number == truth else {"color": "crimson", "weight": "bold"}
+            axis.text(c, r, number, ha="center", va="center", **style)
+    axis.set(title=title, xticks=[], yticks=[])
+limit = np.abs(table).max()
+shown = axes[2].imshow(table, cmap="RdBu", vmin=-limit, vmax=limit)
+axes[2].set(title='both say "down"', xlabel="number below", ylabel="number above")
+figure.colorbar(shown, ax=axes[2], shrink=0.75)
 plt.show()
