@@ -40,6 +40,7 @@ from perturbmap import (
 )
 from perturbmap.data import Dataset
 from perturbmap.data.labels import encode_labels
+from perturbmap.inference.decoding import decode_for
 from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats, Moments
 from perturbmap.solvers import Problem
@@ -367,6 +368,36 @@ def test_weak_labels_help_the_weighted_method(
     mean, error = np.mean(gains), spread / np.sqrt(len(gains))
     assert mean > 0, f"gain {mean:.4f}"
     assert abs(mean - expected) < 4 * error, f"gain {mean:.4f} +- {error:.4f}"
+
+
+def test_balanced_weights_of_a_mixture_are_its_expectation(rng: np.random.Generator) -> None:
+    """Where an example has one label all over, and which is unknown: what q * theta stands for is then exact."""
+    sizes, p = rng.uniform(1, 5, 7), np.array([0.6, 0.3, 0.1, 0.0])
+    known = SiteLabels(Layout.of_counts([7]), np.full(7, -1, np.int32), np.tile(p, (7, 1)), sizes)
+    each = [BalancedHamming().label_weights(SiteLabels.of(np.full(7, k), 4, sizes=sizes)) for k in range(4)]
+    expected = sum(share * weights for share, weights in zip(p, each, strict=True))
+    np.testing.assert_allclose(BalancedHamming().label_weights(known), expected)
+
+
+def test_balanced_weights_of_an_example_sum_to_one(rng: np.random.Generator) -> None:
+    """Whatever is known; a label counts by the least probability that it is there, and two labels both as there."""
+    layout = Layout.of_counts([4, 0, 6])
+    for n_labels in (2, 5):
+        q = rng.dirichlet(np.full(n_labels, 0.3), 10)
+        known = SiteLabels(layout, np.full(10, -1, np.int32), q, rng.uniform(1, 5, 10))
+        weights = BalancedHamming().label_weights(known)
+        np.testing.assert_allclose(layout.sums(weights).sum(axis=1), [1, 0, 1])
+        most = np.ones(n_labels) if n_labels == 2 else q[4:].max(axis=0)
+        np.testing.assert_allclose(weights[4:].sum(axis=0), most / most.sum())
+
+
+def test_loss_aware_decoding_of_many_labels_does_not_believe_in_what_is_nowhere_likely() -> None:
+    """A label of probability 0.02 everywhere has a small expected area, and still is not there."""
+    q = np.tile([0.9, 0.06, 0.02, 0.02], (20, 1))
+    q[:3] = [0.2, 0.78, 0.01, 0.01]
+    layout = Layout.of_counts([20])
+    labels = decode_for(BalancedHamming(), q, layout, np.ones(20))
+    np.testing.assert_array_equal(labels, [1] * 3 + [0] * 17)
 
 
 def test_loss_aware_decoding_takes_unknown_areas_in_expectation(rng: np.random.Generator) -> None:

@@ -194,9 +194,17 @@ class Layout:
 
     def sums(self, values: NDArray[Any]) -> Floats:
         """Sums over the sites of each example, ``(n_examples, ...)``."""
+        return self._reduced(np.add, values)
+
+    def maxima(self, values: NDArray[Any]) -> Floats:
+        """The largest of values that are not negative, over the sites of each example, ``(n_examples, ...)``."""
+        return self._reduced(np.maximum, values)
+
+    def _reduced(self, operation: np.ufunc, values: NDArray[Any]) -> Floats:
+        # Offsets may point behind the last row; and reduceat takes the row itself where there is nothing to reduce.
         padded = np.concatenate([values, np.zeros((1, *values.shape[1:]))])
-        sums = np.add.reduceat(padded, self.site_offsets[:-1], axis=0)
-        return np.asarray(sums * (self.site_counts > 0).reshape(-1, *([1] * (values.ndim - 1))))
+        reduced = operation.reduceat(padded, self.site_offsets[:-1], axis=0)
+        return np.asarray(reduced * (self.site_counts > 0).reshape(-1, *([1] * (values.ndim - 1))))
 
     def repeat(self, values: NDArray[Any]) -> NDArray[Any]:
         """What each example has, repeated for each of its sites, ``(n_sites, ...)``."""

@@ -64,20 +64,27 @@ class WeightedHamming(TaskLoss):
 
 @final
 class BalancedHamming(TaskLoss):
-    """Half the missed area of each of two labels: the loss of the horse experiment.
+    """The missed share of the area of each label that an example has, averaged over these labels.
 
     ``theta_d(k) = size_d / (m * V_k)``, where V_k is the area of label k in the example and m the number of labels it
-    has. Where labels are not known, their areas are expected ones, ``V_k = sum_d size_d q_d(k)`` (the paper leaves
-    out the sizes).
+    has. With two labels it is half the missed share of each: the loss of the horse experiment.
+
+    Where labels are not known, their areas are expected ones, ``V_k = sum_d size_d q_d(k)`` (the paper leaves out the
+    sizes). Two labels are both taken to be there, as in the paper. Of more, an example has few, and each counts by
+    ``p_k = max_d q_d(k)``, the least probability that it is there: ``theta_d(k) = size_d p_k / (V_k sum_j p_j)``.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> pm.BalancedHamming().value(SiteLabels.of([0, 1, 1, 0], n_labels=2), np.array([0, 0, 1, 0]))
     array([0.25])
+    >>> pm.BalancedHamming().value(SiteLabels.of([0, 1, 1, 5], n_labels=9), np.array([0, 0, 1, 0])).round(3)
+    array([0.5])
     """
 
     def site_weights(self, known: SiteLabels) -> Floats:
         """The weights theta, from the areas of the labels in each example."""
         areas = known.layout.sums(known.sizes[:, None] * known.q)
-        n_present = np.maximum(1, (areas > 0).sum(axis=1, keepdims=True))
-        share = np.divide(1.0, n_present * areas, out=np.zeros_like(areas), where=areas > 0)
+        # A label of sites without size only has no area to miss a share of.
+        is_there = (areas > 0) * (1.0 if known.n_labels == 2 else known.layout.maxima(known.q))
+        n_present = is_there.sum(axis=1, keepdims=True)
+        share = np.divide(is_there, n_present * areas, out=np.zeros_like(areas), where=areas > 0)
         return np.asarray(known.sizes[:, None] * known.layout.repeat(share))
