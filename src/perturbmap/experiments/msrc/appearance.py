@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
+from threadpoolctl import threadpool_limits
 
 from perturbmap.estimator import StructuredPredictor
 from perturbmap.experiments.msrc.data import PARTS, Msrc, Photo
@@ -25,17 +26,18 @@ from perturbmap.solvers import LBFGS
 from perturbmap.structures import Tree
 from perturbmap.support import archive
 from perturbmap.support.progress import Progress
-from perturbmap.support.workers import delayed
 
 KIND = "appearance"
 N_FOLDS = 4
 #: Chosen by the photos of validation, once; their accuracy hardly changes from a third of it to three times as much.
 L2 = 4e-3
 TOLERANCE = 0.05
+#: Probabilities below it say no more than that a class is unlikely; their logarithms would be most of a score.
+FLOOR = 1e-3
 
 
 def with_appearance(msrc: Msrc, cache: Path, *, seed: int, n_jobs: int, progress: Progress) -> dict[str, list[Photo]]:
-    """The photos of each part, whose features are log-probabilities of the classes, (n_sites, n_classes)."""
+    """The photos of each part, whose features are log-probabilities, (n_sites, 2 * n_classes): see `in_context`."""
     path = cache / f"appearance-{msrc.fingerprint}-{seed}.npz"
     try:
         found = archive.load(path, KIND, [], PARTS, lambda _, arrays: arrays)
@@ -44,10 +46,19 @@ def with_appearance(msrc: Msrc, cache: Path, *, seed: int, n_jobs: int, progress
         archive.write(path, KIND, {}, found)
     photos = {}
     for part, some in msrc.parts.items():
-        ends = np.cumsum([len(photo.superpixels) for photo in some])
+        ends = np.cumsum([len(photo.areas) for photo in some])
         rows = np.split(found[part], ends[:-1])
-        photos[part] = [photo.with_features(log_p) for photo, log_p in zip(some, rows, strict=True)]
+        photos[part] = [in_context(photo, np.exp(log_p)) for photo, log_p in zip(some, rows, strict=True)]
     return photos
+
+
+def in_context(photo: Photo, p: Floats) -> Photo:
+    """The photo with log-probabilities as features: of the classes at each superpixel, and over the whole photo.
+
+    p : (n_sites, n_classes), the probabilities
+    """
+    whole = np.average(p, axis=0, weights=photo.areas)
+    return photo.with_features(np.log(np.concatenate([p, np.tile(whole, (len(p), 1))], axis=1) + FLOOR))
 
 
 def _learn(msrc: Msrc, seed: int, n_jobs: int, progress: Progress) -> dict[str, Floats]:
@@ -58,7 +69,8 @@ def _learn(msrc: Msrc, seed: int, n_jobs: int, progress: Progress) -> dict[str, 
     of_train: list[Floats] = [np.empty(0)] * len(train)
     of_others: list[list[Floats]] = []
     tasks = [([train[n] for n in rest], [*(train[n] for n in held), *others]) for rest, held in folds]
-    with Parallel(n_jobs, return_as="generator") as pool:
+    # In threads, since the features of all photos are too many to be sent around.
+    with threadpool_limits(1), Parallel(n_jobs, backend="threading", return_as="generator") as pool:
         done = pool(delayed(_classify)(msrc.features, len(msrc.classes), *task) for task in tasks)
         for (_, held), log_ps in zip(folds, done, strict=True):
             for n, log_p in zip(held, log_ps[: len(held)], strict=True):
@@ -98,11 +110,11 @@ def _normalised(scores: Floats) -> Floats:
 def _alone(photo: Photo, features: ImageFeatures) -> Photo:
     """The photo without edges, each superpixel with its own features and those of the whole photo."""
     x = np.asarray(photo.example.features)
-    whole = np.tile(_whole(x, photo.superpixels.areas, features), (len(x), 1))
+    whole = np.tile(_whole(x, photo.areas, features), (len(x), 1))
     return photo.with_features(np.concatenate([x, whole], axis=1)).without_edges()
 
 
-def _whole(x: NDArray[np.float32], areas: NDArray[np.int64], features: ImageFeatures) -> NDArray[np.float32]:
+def _whole(x: NDArray[np.float32], areas: Floats, features: ImageFeatures) -> NDArray[np.float32]:
     """Histograms of colour and SIFT words over the whole photo; ``x`` has three of each kind, by `ImageFeatures`."""
     colour = 1 + 3 * features.n_position_words
     sift = colour + 3 * features.n_colour_words

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,21 +35,25 @@ LEFT_OUT = ("horse", "mountain")
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A photo as an example, whose sites are its superpixels.
+    """A photo as an example, whose sites are its superpixels; sizes are their areas.
 
     pixels : (n_sites, n_classes), how many pixels of each class a superpixel has, by the label map; void is no class
     """
 
     file: Path
     example: Example
-    superpixels: Superpixels
     pixels: Floats
 
     @cached_property
     def labels(self) -> Labels:
         """The class that has most pixels of each superpixel; -1 where void has more than all classes together."""
-        is_void = 2 * self.pixels.sum(axis=1) < self.superpixels.areas
+        is_void = 2 * self.pixels.sum(axis=1) < self.areas
         return np.where(is_void, UNKNOWN, self.pixels.argmax(axis=1)).astype(np.int32)
+
+    @property
+    def areas(self) -> Floats:
+        """The areas of superpixels, in pixels."""
+        return np.asarray(self.example.sizes)
 
     def with_features(self, features: NDArray[Any]) -> Photo:
         """The same photo with other features of its superpixels."""
@@ -75,14 +79,23 @@ class Photo:
 class Msrc:
     """The photos of each part, and the names of the classes in the order of labels.
 
+    superpixels : of each photo, by its file
     features : what made the examples
     n_repeated : photos of train and validation that are left out, since test has the very same
+    numbers, label_files : the classes as label maps number them, and where the maps are
     """
 
     classes: list[str]
     parts: dict[str, list[Photo]]
+    superpixels: dict[Path, Superpixels]
     features: ImageFeatures
     n_repeated: int
+    numbers: list[int]
+    label_files: dict[Path, Path]
+
+    def label_map(self, photo: Photo) -> Labels:
+        """The class of each pixel, (height, width); -1 is void."""
+        return read_labels(self.label_files[photo.file], self.superpixels[photo.file], self.numbers)
 
     @property
     def fingerprint(self) -> str:
@@ -103,7 +116,7 @@ def load_msrc(folder: Path, cache: Path, *, n_jobs: int, progress: Progress) -> 
     A photo of train or validation that is also in test, under another name, is left out.
     """
     names, parts = _split(folder / "split.json")
-    numbers = {number: name for number, name in names.items() if name not in LEFT_OUT}
+    numbers = [number for number, name in names.items() if name not in LEFT_OUT]
     files = {part: _files(folder, part, stems) for part, stems in parts.items()}
     contents = {path: hashlib.sha256(path.read_bytes()).digest() for some in files.values() for path, _ in some}
     tested = {contents[path] for path, _ in files["test"]}
@@ -115,13 +128,12 @@ def load_msrc(folder: Path, cache: Path, *, n_jobs: int, progress: Progress) -> 
     features = learned_features([path for path, _ in files["train"]], cache, n_jobs, progress)
     listed = [path for part in PARTS for path, _ in files[part]]
     found = FeatureCache(cache, features).load(listed, n_jobs=n_jobs, progress=progress)
-    photos: dict[str, list[Photo]] = {
+    superpixels = {path: described.superpixels for path, described in found.items()}
+    photos = {
         part: [
-            Photo(
-                path, found[path].example, found[path].superpixels, _pixels(labels, found[path].superpixels, numbers)
-            )
+            Photo(path, found[path].example, _pixels(read_labels(labels, cut, numbers), cut, len(numbers)))
             for path, labels in files[part]
-            if path in found
+            if (cut := superpixels.get(path)) is not None
         ]
         for part in PARTS
     }
@@ -129,7 +141,9 @@ def load_msrc(folder: Path, cache: Path, *, n_jobs: int, progress: Progress) -> 
         if not any((photo.labels >= 0).any() for photo in some):
             raise ValueError(f"{part} of {folder / 'split.json'} must have a photo with labels, but all are void.")
     photos["train"] = [photo for photo in photos["train"] if (photo.labels >= 0).any()]
-    return Msrc(list(numbers.values()), photos, features, n_repeated)
+    label_files = {path: labels for part in PARTS for path, labels in files[part]}
+    classes = [names[number] for number in numbers]
+    return Msrc(classes, photos, superpixels, features, n_repeated, numbers, label_files)
 
 
 def _split(path: Path) -> tuple[dict[int, str], dict[str, list[str]]]:
@@ -163,12 +177,20 @@ def _files(folder: Path, part: str, stems: Sequence[str]) -> list[tuple[Path, Pa
     return [(listed["images"][stem], listed["labels"][stem]) for stem in stems]
 
 
-def _pixels(path: Path, regions: Superpixels, numbers: Mapping[int, str]) -> Floats:
-    """How many pixels of each class every superpixel has; numbers of no class are void."""
-    labels = np.asarray(open_image(path))
-    if labels.shape != regions.map.shape:
+def read_labels(path: Path, regions: Superpixels, numbers: Sequence[int]) -> Labels:
+    """A label map as classes 0, 1, ..., in the order of ``numbers``; -1 for all others, which are void."""
+    found = np.asarray(open_image(path))
+    if found.shape != regions.map.shape:
         raise ValueError(
-            f"{path} must have a number for each pixel of its photo, {regions.map.shape}, but has {labels.shape}."
+            f"{path} must have a number for each pixel of its photo, {regions.map.shape}, but has {found.shape}."
         )
-    counts = [np.bincount(regions.map[labels == number], minlength=len(regions)) for number in numbers]
+    labels = np.full(found.shape, UNKNOWN, dtype=np.int32)
+    for k, number in enumerate(numbers):
+        labels[found == number] = k
+    return labels
+
+
+def _pixels(labels: Labels, regions: Superpixels, n_classes: int) -> Floats:
+    """How many pixels of each class every superpixel has."""
+    counts = [np.bincount(regions.map[labels == k], minlength=len(regions)) for k in range(n_classes)]
     return np.stack(counts, axis=1).astype(np.float64)
