@@ -58,7 +58,9 @@ def in_context(photo: Photo, p: Floats) -> Photo:
     p : (n_sites, n_classes), the probabilities
     """
     whole = np.average(p, axis=0, weights=photo.areas)
-    return photo.with_features(np.log(np.concatenate([p, np.tile(whole, (len(p), 1))], axis=1) + FLOOR))
+    return photo.with_features(
+        np.log1p(np.concatenate([p, np.tile(whole, (len(p), 1))], axis=1) / FLOOR) / np.log1p(1 / FLOOR)
+    )
 
 
 def _learn(msrc: Msrc, seed: int, n_jobs: int, progress: Progress) -> dict[str, Floats]:
