@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "graph_search.hpp"
 #include "gumbel.hpp"
 #include "python_batch.hpp"
 #include "solvers.hpp"
@@ -29,6 +30,17 @@ void maximise(const PythonBatch& python, Output<std::int32_t> labels, Output<dou
     for_each_copy<Solver>(batch, n_threads, [&](Solver& solver, std::size_t copy, std::size_t example) {
         values.data()[copy * batch.n_examples + example] =
             solver.maximise(copy, example, labels.data() + copy * batch.n_sites + batch.first_site(example));
+    });
+}
+
+// Upper bounds on the maxima of a batch, where `values` are scores of labellings.
+void search_bound(const PythonBatch& python, Input<double> values, Output<double> bounds, int n_threads) {
+    const Batch& batch = python.view;
+    require_shape(values, {batch.n_copies, batch.n_examples}, "values has the wrong shape");
+    require_shape(bounds, {batch.n_copies, batch.n_examples}, "bounds has the wrong shape");
+    for_each_copy<GraphSearch>(batch, n_threads, [&](GraphSearch& search, std::size_t copy, std::size_t example) {
+        const std::size_t at = copy * batch.n_examples + example;
+        bounds.data()[at] = search.bound(copy, example, values.data()[at]);
     });
 }
 
@@ -177,6 +189,7 @@ NB_MODULE(_core, module) {
     nb::class_<PinnedBatch<GraphSolver>>(module, "GraphPins");
     nb::class_<PinnedBatch<TreeSolver>>(module, "TreePins");
     nb::class_<PinnedBatch<AssignmentSolver>>(module, "AssignmentPins");
+    nb::class_<PinnedBatch<GraphSearch>>(module, "SearchPins");
     module.def("gumbel", &gumbel, release());
     module.def("score", &score);
     module.def("indicators", &indicators);
@@ -191,5 +204,9 @@ NB_MODULE(_core, module) {
     module.def("assignment_maximise", &maximise<AssignmentSolver>, release());
     module.def("assignment_pin", &pin<AssignmentSolver>, release());
     module.def("assignment_moments", &moments<AssignmentSolver>, release());
+    module.def("search_maximise", &maximise<GraphSearch>, release());
+    module.def("search_bound", &search_bound, release());
+    module.def("search_pin", &pin<GraphSearch>, release());
+    module.def("search_moments", &moments<GraphSearch>, release());
     bind_sums(module);
 }

@@ -20,4 +20,19 @@ struct CutPins {
                      double* unary, double* pairwise, std::size_t stride) const;
 };
 
+// With a weight for the pin of each settled site: the weight of the pins that flip a site, and two sites together.
+class FlipWeights {
+   public:
+    FlipWeights(const CutPins& pins, const double* weights);
+
+    double of(std::size_t site) const { return site_weight_[site]; }
+    double of_both(std::size_t x, std::size_t y) const;
+
+   private:
+    std::vector<double> set_weight_, site_weight_;
+    // For each site, the sets of more than one that it is in, ascending.
+    std::vector<std::size_t> first_;
+    std::vector<std::int32_t> sets_;
+};
+
 }  // namespace perturbmap

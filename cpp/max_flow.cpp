@@ -17,54 +17,89 @@ constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t sites_at_once = 10000;
 }  // namespace
 
-void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
-                        Tables tables, const std::int32_t* given, bool solve_again) {
-    const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
+// Makes room for the arcs of every site; first_[i] is where those of i begin.
+void MaxFlow::count_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges) {
+    const std::size_t n = static_cast<std::size_t>(n_sites);
     nodes_.resize(n);
-    shift_.assign(n, 0.0);
     first_.assign(n + 1, 0);
-    arcs_.resize(2 * m);
-
-    for (std::size_t k = 0; k < 2 * m; ++k) ++first_[static_cast<std::size_t>(edges[k] - first_site) + 1];
+    arcs_.resize(2 * n_edges);
+    for (std::size_t k = 0; k < 2 * n_edges; ++k) ++first_[static_cast<std::size_t>(edges[k] - first_site) + 1];
     std::int32_t max_degree = 0;
     for (std::size_t i = 0; i < n; ++i) {
         max_degree = std::max(max_degree, first_[i + 1]);
         first_[i + 1] += first_[i];
     }
     choice_.resize(static_cast<std::size_t>(max_degree) + 2);
+    edges_.clear();
+}
+
+// T(y_i, y_j) = const + (T10 - T00 + h) y_i + (T01 - T00 + h) y_j - h [y_i != y_j]: returns h.
+inline double MaxFlow::fold(const double* t, std::int32_t i, std::int32_t j, const std::int32_t* given) {
+    double half = std::max(0.0, 0.5 * ((t[0] - t[1]) + (t[3] - t[2])));
+    shift_[i] += t[2] - t[0] + half;
+    shift_[j] += t[1] - t[0] + half;
+    if (given) {
+        if (given[i] >= 0) shift_[j] += given[i] ? half : -half;
+        if (given[j] >= 0) shift_[i] += given[j] ? half : -half;
+        if (given[i] >= 0 || given[j] >= 0) half = 0.0;
+    }
+    return half;
+}
+
+// A given site stands alone; an infinite excess keeps it on its side whatever its unary potentials.
+void MaxFlow::fold_given(const std::int32_t* given) {
+    if (!given) return;
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+        if (given[i] >= 0) shift_[i] = given[i] ? infinity : -infinity;
+}
+
+void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
+                        Tables tables, const std::int32_t* given, bool solve_again) {
+    const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
+    count_arcs(n_sites, first_site, edges, m);
+    shift_.assign(n, 0.0);
     // first_[i] now runs through the arcs of i while they are placed, and is moved back afterwards.
     for (std::size_t e = 0; e < m; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
         const std::int32_t a = first_[i]++, b = first_[j]++;
-
-        // T(y_i, y_j) = const + (T10 - T00 + h) y_i + (T01 - T00 + h) y_j - h [y_i != y_j]
-        const double* t = tables[e];
-        double half = std::max(0.0, 0.5 * ((t[0] - t[1]) + (t[3] - t[2])));
-        shift_[i] += t[2] - t[0] + half;
-        shift_[j] += t[1] - t[0] + half;
-        if (given) {
-            if (given[i] >= 0) shift_[j] += given[i] ? half : -half;
-            if (given[j] >= 0) shift_[i] += given[j] ? half : -half;
-            if (given[i] >= 0 || given[j] >= 0) half = 0.0;
-        }
+        const double half = fold(tables[e], i, j, given);
         arcs_[a] = {half, j, b};
         arcs_[b] = {half, i, a};
     }
     for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
     first_[0] = 0;
     merge_parallel_arcs();
-    edges_.clear();
     if (solve_again) {
         edges_.reserve(m);
         for (std::int32_t a = 0; a < static_cast<std::int32_t>(2 * m); ++a)
             if (a < arcs_[a].sister) edges_.push_back({arcs_[a].capacity, a, arcs_[a].sister});
     }
-    // A given site stands alone; an infinite excess keeps it on its side whatever its unary potentials.
-    if (given)
-        for (std::size_t i = 0; i < n; ++i)
-            if (given[i] >= 0)
-                shift_[i] = given[i] ? std::numeric_limits<double>::infinity()
-                                     : -std::numeric_limits<double>::infinity();
+    fold_given(given);
+}
+
+void MaxFlow::set_edges(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges) {
+    const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
+    count_arcs(n_sites, first_site, edges, m);
+    arc_of_.resize(m);
+    for (std::size_t e = 0; e < m; ++e) {
+        const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
+        const std::int32_t a = first_[i]++, b = first_[j]++;
+        arcs_[a] = {0.0, j, b};
+        arcs_[b] = {0.0, i, a};
+        arc_of_[e] = a;
+    }
+    for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
+    first_[0] = 0;
+}
+
+void MaxFlow::set_tables(Tables tables, const std::int32_t* given) {
+    shift_.assign(nodes_.size(), 0.0);
+    for (std::size_t e = 0; e < arc_of_.size(); ++e) {
+        Arc &arc = arcs_[arc_of_[e]], &sister = arcs_[arc.sister];
+        arc.capacity = sister.capacity = fold(tables[e], sister.head, arc.head, given);
+    }
+    fold_given(given);
 }
 
 // Gives the first of several arcs to the same site the capacity of all.

@@ -58,6 +58,11 @@ class MaxFlow {
     void set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
                    Tables tables, const std::int32_t* given, bool solve_again);
 
+    // The same in two steps, for many tables on one graph, which has no parallel edges: set_edges() once, then
+    // set_tables() before each solve().
+    void set_edges(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges);
+    void set_tables(Tables tables, const std::int32_t* given);
+
     // Maximises for one (n_sites, 2) array of unary potentials.
     void solve(const double* unary);
 
@@ -86,6 +91,9 @@ class MaxFlow {
         std::int32_t arc, sister;
     };
 
+    void count_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges);
+    double fold(const double* table, std::int32_t i, std::int32_t j, const std::int32_t* given);
+    void fold_given(const std::int32_t* given);
     void merge_parallel_arcs();
     static double push_edge(double capacity, Node& i, Node& j);
     void push_short_paths();
@@ -125,6 +133,7 @@ class MaxFlow {
     std::vector<std::int32_t> first_;         // arcs of a site: [first_[site], first_[site + 1])
     std::vector<Arc, Unfilled<Arc>> arcs_;
     std::vector<Edge> edges_;                 // if the capacities are wanted again
+    std::vector<std::int32_t> arc_of_;        // of each edge, from its first site to its second: of set_edges()
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
     std::vector<std::int32_t> zeros_;         // sites without excess or deficit, before the trees grow
     std::vector<std::int32_t> choice_;        // ways in and out of one site

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from perturbmap import BinaryGraph, BruteForce, Chain, Matching, Potentials, Structure, Tree
+from perturbmap import BinaryGraph, BruteForce, Chain, Graph, Matching, Potentials, Structure, Tree
 from perturbmap.potentials import Labels
-from perturbmap.testing import attractive_graphs, chains, forests, unaries
+from perturbmap.testing import attractive_graphs, chains, forests, graphs, unaries
 from perturbmap.testing.instances import SIZES, Make, some_labels
 
 
@@ -32,6 +32,7 @@ KINDS = [
     Kind(Chain(), chains, BruteForce(), SIZES),
     Kind(Tree(), forests, BruteForce(), SIZES),
     Kind(BinaryGraph(), attractive_graphs, BruteForce(), [size for size in SIZES if size[1] == 2]),
+    Kind(Graph(), graphs, BruteForce(), SIZES),
     Kind(Matching(), unaries, BruteForce(allowed=is_injective), [size for size in SIZES if size[0] <= size[1]]),
 ]
 

@@ -62,7 +62,7 @@ def test_a_solver_of_the_users_is_a_structure() -> None:
     )
 
 
-@pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
+@pytest.mark.parametrize("structure", [s for s in STRUCTURES if s.is_exact], ids=repr)
 @sampled(data=st.data())
 def test_a_plain_solver_becomes_the_same_structure(structure: Structure, data: st.DataObject) -> None:
     """FromSolver, which only masks and asks, answers as the structure whose argmax it wraps."""

@@ -4,6 +4,7 @@ from perturbmap.structures.base import InfeasibleError, Maximum, Pinned, Structu
 from perturbmap.structures.binary_graph import BinaryGraph
 from perturbmap.structures.brute_force import BruteForce
 from perturbmap.structures.from_solver import FromSolver
+from perturbmap.structures.graph import Graph
 from perturbmap.structures.matching import Matching
 from perturbmap.structures.tree import Chain, Tree
 
@@ -12,6 +13,7 @@ __all__ = [
     "BruteForce",
     "Chain",
     "FromSolver",
+    "Graph",
     "InfeasibleError",
     "Matching",
     "Maximum",

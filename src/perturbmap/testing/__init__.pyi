@@ -1,5 +1,5 @@
 from .failure import ConformanceError
-from .instances import attractive_graphs, chains, forests, unaries
+from .instances import attractive_graphs, chains, forests, graphs, unaries
 from .marginal_methods import check_marginal_method
 from .models import check_model
 from .objectives import check_objective
@@ -21,6 +21,7 @@ __all__ = [
     "check_structure",
     "check_task_loss",
     "forests",
+    "graphs",
     "small_problem",
     "unaries",
 ]

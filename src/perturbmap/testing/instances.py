@@ -51,14 +51,19 @@ def forests(rng: np.random.Generator, n_sites: int, n_labels: int, integers: boo
     return _with_tables(rng, n_sites, n_labels, integers, _turned(rng, pairs))
 
 
+def graphs(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
+    """Any graph, cycles and parallel edges among them, with any tables."""
+    pairs = [(i, j) for i in range(n_sites) for j in range(n_sites) if i != j]
+    chosen = [pairs[int(e)] for e in rng.integers(0, len(pairs), rng.integers(0, 2 * n_sites))] if pairs else []
+    return _with_tables(rng, n_sites, n_labels, integers, _turned(rng, chosen))
+
+
 def attractive_graphs(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
     """Any graph, cycles and parallel edges among them, whose edges favour equal labels.
 
     With two labels, tables are supermodular, ``f00 + f11 >= f01 + f10``; with more, those of Potts.
     """
-    pairs = [(i, j) for i in range(n_sites) for j in range(n_sites) if i != j]
-    chosen = [pairs[int(e)] for e in rng.integers(0, len(pairs), rng.integers(0, 2 * n_sites))] if pairs else []
-    f = _with_tables(rng, n_sites, n_labels, integers, _turned(rng, chosen))
+    f = graphs(rng, n_sites, n_labels, integers)
     assert f.pairwise is not None
     couplings = np.abs(numbers(rng, f.pairwise.shape[:-2], integers))
     if n_labels != 2:

@@ -28,7 +28,7 @@ def check_structure(
 ) -> None:
     """A structure answers as its definition does, which lists all labellings.
 
-    make : makes the potentials of one random example that fits the structure: `chains`, `forests`,
+    make : makes the potentials of one random example that fits the structure: `chains`, `forests`, `graphs`,
         `attractive_graphs`, `unaries`, or a function ``(rng, n_sites, n_labels, integers) -> Potentials`` of your own
     definition : the same set of labellings, listed: ``BruteForce(allowed=...)``; by default all labellings
     sizes : pairs (n_sites, n_labels) to try, in this order; say which, where the structure does not take them all
