@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from perturbmap.data import Example
 from perturbmap.experiments.visual_words import learned_features
-from perturbmap.images import FeatureCache, ImageFeatures, Superpixels
+from perturbmap.images import FeatureCache, Superpixels
 from perturbmap.images.folders import list_images
 from perturbmap.images.reading import open_image
 from perturbmap.potentials import Floats, Labels
@@ -80,7 +80,6 @@ class Msrc:
     """The photos of each part, and the names of the classes in the order of labels.
 
     superpixels : of each photo, by its file
-    features : what made the examples
     n_repeated : photos of train and validation that are left out, since test has the very same
     numbers, label_files : the classes as label maps number them, and where the maps are
     """
@@ -88,7 +87,6 @@ class Msrc:
     classes: list[str]
     parts: dict[str, list[Photo]]
     superpixels: dict[Path, Superpixels]
-    features: ImageFeatures
     n_repeated: int
     numbers: list[int]
     label_files: dict[Path, Path]
@@ -143,7 +141,7 @@ def load_msrc(folder: Path, cache: Path, *, n_jobs: int, progress: Progress) -> 
     photos["train"] = [photo for photo in photos["train"] if (photo.labels >= 0).any()]
     label_files = {path: labels for part in PARTS for path, labels in files[part]}
     classes = [names[number] for number in numbers]
-    return Msrc(classes, photos, superpixels, features, n_repeated, numbers, label_files)
+    return Msrc(classes, photos, superpixels, n_repeated, numbers, label_files)
 
 
 def _split(path: Path) -> tuple[dict[int, str], dict[str, list[str]]]:

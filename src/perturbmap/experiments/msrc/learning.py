@@ -33,7 +33,7 @@ class Model:
             GraphModel(),
             _structure(self.method),
             self.w,
-            2 * n_classes,
+            n_classes,
             n_classes,
             METHODS[self.method].objective.marginal_method,
             effort.n_perturbations,

@@ -29,11 +29,11 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "unaries": Method("unaries alone", ExactLogLikelihood(), (0.3, 1.0, 3.0), 1.0, has_edges=False),
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.01, 0.03, 0.1), 0.03),
-    "perturb-map": Method("perturb&MAP", LogLikelihood(), (0.3, 1.0, 3.0), 1.0),
-    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), (0.3, 1.0, 3.0), 1.0),
-    "weighted": Method("weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (0.003, 0.01, 0.03), 0.01),
+    "unaries": Method("unaries alone", ExactLogLikelihood(), (0.003, 0.01, 0.03), 0.01, has_edges=False),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (1e-4, 1e-3, 1e-2), 1e-3),
+    "perturb-map": Method("perturb&MAP", LogLikelihood(), (0.03, 0.1, 0.3), 0.1),
+    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), (0.003, 0.01, 0.03), 0.01),
+    "weighted": Method("weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-5, 1e-4, 3e-4), 1e-4),
 }
 
 
