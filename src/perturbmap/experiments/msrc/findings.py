@@ -9,12 +9,11 @@ import numpy as np
 
 from perturbmap.experiments.msrc.experiment import Experiment, learned_name, tested_name
 from perturbmap.experiments.msrc.learning import Judged
-from perturbmap.experiments.msrc.plan import DECODINGS, METHODS
+from perturbmap.experiments.msrc.plan import BASE, DECODINGS, METHODS
 from perturbmap.experiments.results import Results
 from perturbmap.potentials import Floats
 
 MEASURES = {"accuracy": "accuracy", "class_accuracy": "mean class accuracy"}
-BASE = "unaries"
 #: Standard errors beyond which a difference is said to be one.
 CLEAR = 3.0
 

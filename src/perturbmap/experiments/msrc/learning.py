@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perturbmap.data import Dataset, Example
-from perturbmap.estimator import StructuredPredictor
+from perturbmap.data import Dataset
 from perturbmap.experiments.msrc.data import Photo
-from perturbmap.experiments.msrc.plan import LOSS, METHODS, Effort
+from perturbmap.experiments.msrc.plan import BASE, LOSS, METHODS, Effort
 from perturbmap.inference import Calibration, Decoding, LabelPrior
 from perturbmap.learning.calibrating import Calibrations, HeldOut, fit_calibrations
 from perturbmap.learning.learned_model import LearnedModel
 from perturbmap.models import GraphModel
 from perturbmap.potentials import Floats, Labels, SiteLabels
+from perturbmap.solvers import DoubleSGD, Problem
 from perturbmap.structures import Graph, Structure, Tree
 
 
@@ -60,32 +60,34 @@ def _dataset(method: str, photos: Sequence[Photo]) -> Dataset:
     return Dataset.from_examples([_seen(method, photo).example for photo in photos])
 
 
-def _labelled(method: str, photos: Sequence[Photo]) -> tuple[list[Example], list[Labels]]:
+def _labelled(method: str, photos: Sequence[Photo], n_classes: int) -> tuple[Dataset, SiteLabels]:
+    """What is not void of the photos, and its labels."""
     pairs = [_seen(method, photo).labelled() for photo in photos]
-    return [x for x, _ in pairs], [labels for _, labels in pairs]
+    data = Dataset.from_examples([x for x, _ in pairs])
+    return data, SiteLabels.of(np.concatenate([y for _, y in pairs]), n_classes, data.layout, data.sizes)
 
 
 def learn(method: str, l2: float, photos: Sequence[Photo], n_classes: int, effort: Effort, seed: int) -> Model:
-    """The model that a method learns from these photos."""
+    """The model that a method learns from these photos; stochastic gradients begin at the unaries alone."""
+    data, known = _labelled(method, photos, n_classes)
     objective = METHODS[method].objective
-    predictor = StructuredPredictor(
-        GraphModel(),
-        _structure(method),
-        objective,
-        l2=l2,
-        solver=effort.solver(objective),
-        task_loss=LOSS,
-        classes=range(n_classes),
-        random_state=seed,
-    ).fit(*_labelled(method, photos))
-    return Model(method, predictor.coef_, predictor.label_prior_)
+    solver = effort.solver(objective)
+    problem = Problem(
+        data, objective.targets(known), n_classes, GraphModel(), _structure(method), objective, l2, seed
+    )
+    start = None
+    if isinstance(solver, DoubleSGD):
+        start = np.zeros(problem.n_weights)
+        n_alone = n_classes * (data.n_features + 1)
+        start[:n_alone] = learn(BASE, METHODS[BASE].quick_l2, photos, n_classes, effort, seed).w[:n_alone]
+    w = solver.run(problem, solver.start(problem, start)).average
+    return Model(method, w, objective.label_prior(known))
 
 
 def calibrate(model: Model, photos: Sequence[Photo], n_classes: int, effort: Effort, seed: int) -> Calibrations:
     """How marginals are made right, from photos that were not learned from."""
-    X, y = _labelled(model.method, photos)
-    data, objective = Dataset.from_examples(X), METHODS[model.method].objective
-    known = SiteLabels.of(np.concatenate(y), n_classes, data.layout, data.sizes)
+    data, known = _labelled(model.method, photos, n_classes)
+    objective = METHODS[model.method].objective
     held_out = HeldOut(GraphModel().potentials(model.w, data, n_classes), objective.label_weights(known), known)
     method, structure = objective.marginal_method, _structure(model.method)
     return fit_calibrations(structure, [held_out], model.prior, LOSS, method, effort.n_perturbations, seed)

@@ -28,8 +28,11 @@ class Method:
     has_edges: bool = True
 
 
+#: The method without edges, which the others are compared with.
+BASE = "unaries"
+
 METHODS: dict[str, Method] = {
-    "unaries": Method("unaries alone", ExactLogLikelihood(), (0.003, 0.01, 0.03), 0.01, has_edges=False),
+    BASE: Method("unaries alone", ExactLogLikelihood(), (0.003, 0.01, 0.03), 0.01, has_edges=False),
     "ssvm": Method("structured SVM", StructuredHinge(LOSS), (1e-4, 1e-3, 1e-2), 1e-3),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), (0.03, 0.1, 0.3), 0.1),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), (0.003, 0.01, 0.03), 0.01),
@@ -48,10 +51,10 @@ class Effort:
     is_searched : whether l2 is chosen by the photos of validation
     """
 
-    n_steps: int = 600
-    n_passes: int = 50
+    n_steps: int = 400
+    n_passes: int = 20
     tolerance: float = 0.005
-    n_perturbations: int = 20
+    n_perturbations: int = 10
     is_searched: bool = True
 
     def l2s(self, method: str) -> tuple[float, ...]:
