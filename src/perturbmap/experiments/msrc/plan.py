@@ -68,4 +68,4 @@ class Effort:
         return DoubleSGD(1, min_steps=self.n_steps) if objective.is_perturbed else LBFGS(self.tolerance)
 
 
-QUICK = Effort(n_steps=100, n_passes=5, tolerance=0.05, n_perturbations=5, is_searched=False)
+QUICK = Effort(n_steps=300, n_passes=10, tolerance=0.01, n_perturbations=5, is_searched=False)
