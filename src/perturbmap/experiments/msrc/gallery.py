@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +22,21 @@ from perturbmap.potentials import Floats, Labels
 
 Picture = NDArray[np.float64]
 
-LONGEST_SIDE = 200
+LONGEST_SIDE = 240
 N_BEST, N_BETWEEN = 3, 5
 #: The methods that are shown, where they are there; photos are in the order of the last one's accuracy.
-SHOWN = ("unaries", "marginal", "weighted")
+SHOWN = ("unaries", "perturb-map", "weighted")
 COLOUR_MAP = "magma"
+_COLOURS = {
+    "grass": (0.36, 0.68, 0.23),
+    "tree": (0.10, 0.40, 0.20),
+    "sky": (0.60, 0.83, 0.97),
+    "water": (0.13, 0.40, 0.75),
+    "road": (0.55, 0.52, 0.55),
+    "building": (0.62, 0.20, 0.16),
+    "face": (0.97, 0.75, 0.62),
+    "body": (0.90, 0.45, 0.20),
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +60,11 @@ class Exhibit:
     panels: list[Panel]
 
 
-def colours(n: int) -> Floats:
-    """So many colours that are easily told apart, (n, 3): hues by the golden angle, in three brightnesses."""
+def colours(classes: Sequence[str]) -> Floats:
+    """A colour for each class, (n_classes, 3): its own where a reader expects one, others with hues far apart."""
     golden = (5**0.5 - 1) / 2
-    return np.array([colorsys.hls_to_rgb(k * golden % 1, (0.5, 0.36, 0.68)[k % 3], 0.75) for k in range(n)])
+    spread = [colorsys.hls_to_rgb(k * golden % 1, (0.5, 0.36, 0.68)[k % 3], 0.75) for k in range(len(classes))]
+    return np.array([_COLOURS.get(name, colour) for name, colour in zip(classes, spread, strict=True)])
 
 
 def hexadecimal(colour: Floats) -> str:
@@ -83,7 +95,7 @@ def hang(findings: Findings, experiment: Experiment, msrc: Msrc) -> dict[str, li
         model = experiment.model(findings.results, method, entry["l2"])
         reader = model.reader(n_classes, calibrations_of(entry["calibrations"]), experiment.effort, experiment.seed)
         found[method] = best_labels(model, photos, n_classes), probabilities(reader, model, photos)
-    palette = colours(n_classes)
+    palette = colours(experiment.classes)
 
     def exhibit(n: int) -> Exhibit:
         at, photo = numbers.index(n), test[n]

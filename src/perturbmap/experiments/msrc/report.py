@@ -40,7 +40,7 @@ def write(results: Results, experiment: Experiment, msrc: Msrc, path: Path) -> P
     """Writes the page and returns its path."""
     findings = Findings(results, experiment)
     shown = _shown(findings)
-    palette = [hexadecimal(colour) for colour in colours(len(experiment.classes))]
+    palette = [hexadecimal(colour) for colour in colours(experiment.classes)]
     return write_page(
         path,
         "msrc.html",
