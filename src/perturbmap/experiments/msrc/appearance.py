@@ -29,7 +29,7 @@ from perturbmap.support.progress import Progress
 
 KIND = "appearance"
 N_FOLDS = 4
-#: Chosen by the photos of validation, once; their accuracy hardly changes from a third of it to three times as much.
+#: Chosen once by the photos of validation, with histograms over wider surroundings.
 L2 = 4e-3
 TOLERANCE = 0.05
 #: Probabilities below it say no more than that a class is unlikely; their logarithms would be most of a score.

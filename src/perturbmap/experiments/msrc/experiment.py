@@ -2,7 +2,8 @@
 
 Classes.    Twenty-one; horse and mountain, of a handful of photos, count as void, as they do in papers on these data.
             Void is neither learned nor judged.
-Unaries.    Log-probabilities of a linear classifier of histograms, by cross-validation, and those of the whole photo.
+Unaries.    Probabilities by a linear classifier of histograms, on a logarithmic scale; by cross-validation where it
+            has learned.
 Edges.      Between superpixels that touch; similarities of their histograms, with weights that are not negative.
 Choices.    l2 by the photos of validation: the greatest sum of accuracy and mean class accuracy, by the best
             labelling.
