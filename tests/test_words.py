@@ -19,7 +19,13 @@ import perturbmap
 
 PACKAGE = Path(perturbmap.__file__).parent
 #: Subpackages that need an extra, and the module that tells whether it is installed.
-EXTRAS = {"perturbmap.nn": "torch", "perturbmap.images": "skimage", "perturbmap.experiments.horses": "skimage"}
+EXTRAS = {
+    "perturbmap.nn": "torch",
+    "perturbmap.images": "skimage",
+    "perturbmap.experiments.horses": "skimage",
+    "perturbmap.experiments.msrc": "skimage",
+    "perturbmap.experiments.visual_words": "skimage",
+}
 #: What is shorter is a label, not an explanation.
 LEAST_WORDS = 5
 

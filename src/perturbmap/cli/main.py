@@ -11,6 +11,7 @@ from perturbmap.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from perturbmap.cli.infer import infer
 from perturbmap.cli.prepare_voc import prepare_voc
 from perturbmap.cli.reproduce_horses import horses
+from perturbmap.cli.reproduce_msrc import msrc
 from perturbmap.cli.reproduce_ocr import ocr
 from perturbmap.cli.segment import segment
 
@@ -27,6 +28,7 @@ Try:
   perturbmap reproduce ocr --quick     one fold, under a minute
   perturbmap reproduce ocr             the whole table, up to half an hour
   perturbmap reproduce horses --help   segmentation: masks, boxes, images with neither
+  perturbmap reproduce msrc --help     photos cut into twenty-one classes
 """
 
 
@@ -65,6 +67,7 @@ def reproduce() -> None:
 
 reproduce.add_command(ocr)
 reproduce.add_command(horses)
+reproduce.add_command(msrc)
 
 
 def main() -> None:

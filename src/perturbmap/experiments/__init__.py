@@ -1,1 +1,1 @@
-"""The paper's experiments, one folder each, and the results and reports that they share."""
+"""The paper's experiments and MSRC, one folder each, and what they share: results, reports, visual words."""

@@ -22,17 +22,16 @@ from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
 from perturbmap.data.rows import Rows
+from perturbmap.experiments.visual_words import learned_features
 from perturbmap.images import (
     DescribedImage,
     FeatureCache,
-    ImageFeatures,
     Superpixels,
     fill_unknown,
     labels_from_boxes,
     labels_from_mask,
     read_mask,
 )
-from perturbmap.images.features import FEATURES_VERSION
 from perturbmap.images.folders import list_images
 from perturbmap.potentials import Floats, Labels
 from perturbmap.potentials.site_labels import UNKNOWN
@@ -88,7 +87,7 @@ def load_horses(
     listed = {part: _list(folder, part) if part in (*MASKED, *weak) else [] for part in PARTS}
     masks = {part: _masks(folder, part, listed[part]) for part in MASKED}
     boxes = _boxes(folder, listed["medium"]) if listed["medium"] else {}
-    features = _features(listed["small"], cache, n_jobs, progress)
+    features = learned_features(listed["small"], cache, n_jobs, progress)
     found = FeatureCache(cache, features).load(
         [path for part in PARTS for path in listed[part]], n_jobs=n_jobs, progress=progress
     )
@@ -157,23 +156,6 @@ def _boxes(folder: Path, images: list[Path]) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{path} must have boxes of every image in images/medium, but has none of {missing[0]}.")
     return dict(boxes)
-
-
-def _features(small: list[Path], cache: Path, n_jobs: int, progress: Progress) -> ImageFeatures:
-    """Vocabularies learned from these very files; kept in the cache by their content."""
-    digest = hashlib.sha256(json.dumps([FEATURES_VERSION, ImageFeatures().settings()]).encode())
-    for path in small:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    cache.mkdir(parents=True, exist_ok=True)
-    kept = cache / f"words-{digest.hexdigest()[:20]}.npz"
-    if kept.exists():
-        try:
-            return ImageFeatures.load(kept)
-        except ValueError:
-            pass  # damaged: learned again
-    features = ImageFeatures().fit(small, n_jobs=n_jobs, progress=progress)
-    features.save(kept)
-    return features
 
 
 def _dataset(images: list[DescribedImage], cache: Path) -> Dataset:

@@ -1,0 +1,81 @@
+"""``perturbmap reproduce msrc``: photos cut into twenty-one classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perturbmap.cli.options import once_each
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder with images, labels and split.json.",
+)
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice(["unaries", "ssvm", "perturb-map", "marginal", "weighted"]),
+    multiple=True,
+    callback=once_each,
+    help="A method to run; may be repeated. All by default.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One per core by default.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@click.option("--quick", is_flag=True, help="Few steps, l2 as it stands: minutes, most of them for features.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("perturbmap-msrc-features"),
+    show_default=True,
+    help="Folder for the photos' features, computed once; 3 MB per photo.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results.json and report.html.  [default: perturbmap-msrc, or perturbmap-msrc-quick]",
+)
+def msrc(
+    data: Path, methods: tuple[str, ...], jobs: int | None, seed: int, quick: bool, cache: Path, out: Path | None
+) -> None:
+    """Photos cut into the classes of MSRC: not in the paper.
+
+    The same unaries alone, and with edges learned by a structured SVM, perturb&MAP and marginal perturb&MAP, plain
+    and weighted by the loss. Each is read by its best labelling and by that of least expected loss.
+    """
+    from perturbmap.experiments.msrc import report as msrc_report
+    from perturbmap.experiments.msrc.appearance import with_appearance
+    from perturbmap.experiments.msrc.data import load_msrc
+    from perturbmap.experiments.msrc.experiment import Experiment
+    from perturbmap.experiments.msrc.plan import METHODS, QUICK, Effort
+    from perturbmap.experiments.results import Results, machine
+    from perturbmap.support.progress import Bar, Bars
+
+    msrc_report.check_installed()
+    folder = out or Path("perturbmap-msrc-quick" if quick else "perturbmap-msrc")
+    folder.mkdir(parents=True, exist_ok=True)
+    n_jobs = jobs or int(machine()["cores"])
+    bar = Bar()
+    try:
+        photos = load_msrc(data, cache, n_jobs=n_jobs, progress=bar)
+        parts = with_appearance(photos, cache, seed=seed, n_jobs=n_jobs, progress=bar)
+    finally:
+        bar.close()
+    bars = Bars()
+    try:
+        effort = QUICK if quick else Effort()
+        experiment = Experiment(photos.classes, parts, photos.fingerprint, effort, seed, n_jobs)
+        results = Results(folder, "msrc", {"seed": seed, "quick": quick}, experiment.fingerprint)
+        experiment.run(results, methods or tuple(METHODS), bars)
+    finally:
+        bars.close()
+    try:
+        report = msrc_report.write(results, experiment, photos, folder / "report.html")
+        click.echo(msrc_report.text_table(results, experiment))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{results.path} is damaged ({error}): remove it, or name another folder.") from error
+    click.echo(f"\nReport:  {report}\nResults: {results.path}")

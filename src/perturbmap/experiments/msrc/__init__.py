@@ -1,0 +1,1 @@
+"""MSRC: photos cut into twenty-one classes, which the paper does not have."""

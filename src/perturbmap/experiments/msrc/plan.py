@@ -1,0 +1,71 @@
+"""What the MSRC experiment compares: methods, how each is learned, and how much is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perturbmap.inference.decoding import Decoding
+from perturbmap.objectives import ExactLogLikelihood, LogLikelihood, MarginalLogLikelihood, Objective, StructuredHinge
+from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Solver
+from perturbmap.task_losses import BalancedHamming, Hamming
+
+LOSS = BalancedHamming()
+DECODINGS = (Decoding.MAP, Decoding.LOSS_AWARE)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table: what is learned, with edges or without, and from which l2 to choose.
+
+    quick_l2 : the one that is taken without a search
+    """
+
+    name: str
+    objective: Objective
+    l2s: tuple[float, ...]
+    quick_l2: float
+    has_edges: bool = True
+
+
+#: The method without edges, which the others are compared with.
+BASE = "unaries"
+
+METHODS: dict[str, Method] = {
+    BASE: Method("unaries alone", ExactLogLikelihood(), (0.003, 0.01, 0.03), 0.01, has_edges=False),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (1e-4, 1e-3, 1e-2), 1e-3),
+    "perturb-map": Method("perturb&MAP", LogLikelihood(), (0.03, 0.1, 0.3), 0.1),
+    "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), (0.003, 0.01, 0.03), 0.01),
+    "weighted": Method("weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-5, 1e-4, 3e-4), 1e-4),
+}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done.
+
+    n_steps : of `DoubleSGD`, with 16 photos each
+    n_passes : of the structured SVM at most, which stops at a gap of 1 %
+    tolerance : of `LBFGS`
+    n_perturbations : from which marginals are estimated
+    is_searched : whether l2 is chosen by the photos of validation
+    """
+
+    n_steps: int = 400
+    n_passes: int = 20
+    tolerance: float = 0.005
+    n_perturbations: int = 10
+    is_searched: bool = True
+
+    def l2s(self, method: str) -> tuple[float, ...]:
+        """Those among which one is chosen."""
+        return METHODS[method].l2s if self.is_searched else (METHODS[method].quick_l2,)
+
+    def solver(self, objective: Objective) -> Solver[Any]:
+        """The solver that suits the objective."""
+        if objective.is_hinge:
+            return BCFW(0.01, self.n_passes, averaging=PolynomialAveraging(1))
+        return DoubleSGD(1, min_steps=self.n_steps) if objective.is_perturbed else LBFGS(self.tolerance)
+
+
+QUICK = Effort(n_steps=300, n_passes=10, tolerance=0.01, n_perturbations=5, is_searched=False)
