@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"
 
 from perturbmap.experiments.msrc.appearance import FLOOR, with_appearance
 from perturbmap.experiments.msrc.data import Msrc, load_msrc
-from perturbmap.experiments.msrc.experiment import Experiment, learned_name, tested_name
+from perturbmap.experiments.msrc.experiment import Experiment, learned_name, outcome_name
 from perturbmap.experiments.msrc.findings import MEASURES, Cell, Difference, Findings
 from perturbmap.experiments.msrc.learning import Judged
 from perturbmap.experiments.msrc.plan import METHODS, Effort
@@ -209,8 +209,8 @@ def test_choices_do_not_depend_on_test_photos(results: Results, experiment: Expe
             assert a.pop("seconds") > 0
             assert b.pop("seconds") > 0
             assert a == b
-        assert again[tested_name(method)]["calibrations"] == results[tested_name(method)]["calibrations"]
-        assert again[tested_name(method)]["accuracy"] < 0.5
+        assert again[outcome_name(method)]["calibrations"] == results[outcome_name(method)]["calibrations"]
+        assert again[outcome_name(method)]["accuracy"] < 0.5
 
 
 # The command.

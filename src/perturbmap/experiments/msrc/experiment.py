@@ -7,8 +7,10 @@ Unaries.    Probabilities by a linear classifier of histograms, on a logarithmic
 Edges.      Between superpixels that touch; similarities of their histograms, with weights that are not negative.
 Choices.    l2 by the photos of validation: the greatest sum of accuracy and mean class accuracy, by the best
             labelling.
-Decodings.  The best labelling, and that of least expected loss (the missed share of each class in a photo) under
-            pinned marginals, which are calibrated on the photos of validation.
+Loss.       One minus mean class accuracy: missing a pixel costs one over the area of its class in the photos of
+            train. The structured SVM and the weighted likelihood learn by it.
+Decodings.  The best labelling, and that of least expected loss under pinned marginals, which are calibrated on the
+            photos of validation.
 Judging.    Pixels of the test photos, against the label maps: the share that is right, and its mean over classes.
 """
 
@@ -46,7 +48,7 @@ def learned_name(method: str, l2: float) -> str:
     return f"learned/{method}/l2 {l2:g}"
 
 
-def tested_name(method: str) -> str:
+def outcome_name(method: str) -> str:
     """The name of the entry of a method's test."""
     return f"tested/{method}"
 
@@ -84,7 +86,7 @@ class Experiment:
             self._do(results, jobs, pool, progress)
             chosen = {m: self.chosen(results, m) for m in methods}
             models = {m: self.model(results, m, l2) for m, l2 in chosen.items()}
-            jobs = {tested_name(m): partial(_test, models[m], l2, held, test, *common) for m, l2 in chosen.items()}
+            jobs = {outcome_name(m): partial(_test, models[m], l2, held, test, *common) for m, l2 in chosen.items()}
             self._do(results, jobs, pool, progress)
 
     def chosen(self, results: Results, method: str) -> float:
@@ -99,7 +101,9 @@ class Experiment:
     def model(self, results: Results, method: str, l2: float) -> Model:
         """The model that was learned."""
         entry = results[learned_name(method, l2)]
-        return Model(method, np.array(entry["weights"]), LabelPrior(*np.array(entry["prior"])))
+        return Model(
+            method, np.array(entry["weights"]), LabelPrior(*np.array(entry["prior"])), np.array(entry["costs"])
+        )
 
     def _do(self, results: Results, jobs: dict[str, Job], pool: Parallel, progress: Progress) -> None:
         missing = {name: job for name, job in jobs.items() if name not in results}
@@ -132,6 +136,7 @@ def _learn(
         "seconds": seconds,
         "weights": model.w.tolist(),
         "prior": model.prior.to_array().tolist(),
+        "costs": model.costs.tolist(),
     }
 
 

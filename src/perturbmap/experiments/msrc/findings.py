@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perturbmap.experiments.msrc.experiment import Experiment, learned_name, tested_name
+from perturbmap.experiments.msrc.experiment import Experiment, learned_name, outcome_name
 from perturbmap.experiments.msrc.learning import Judged
 from perturbmap.experiments.msrc.plan import BASE, DECODINGS, METHODS
 from perturbmap.experiments.results import Results
@@ -97,7 +97,7 @@ class Findings:
         totals = np.array([photo.pixels.sum(axis=0) for photo in self.experiment.parts["test"]])
         found = {}
         for method in self.methods:
-            entry = self.results[tested_name(method)]
+            entry = self.results[outcome_name(method)]
             seconds = self.results[learned_name(method, entry["l2"])]["seconds"]
             for decoding, counts in entry["judged"].items():
                 judged = Judged(*(np.array(counts[name], dtype=np.float64) for name in ("confusion", "right")))
@@ -107,7 +107,7 @@ class Findings:
     @property
     def methods(self) -> list[str]:
         """The methods that were tested."""
-        return [method for method in METHODS if tested_name(method) in self.results]
+        return [method for method in METHODS if outcome_name(method) in self.results]
 
     def best(self, measure: str) -> Cell:
         """The cell of the greatest value."""

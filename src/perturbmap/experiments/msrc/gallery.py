@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from perturbmap.experiments.msrc.data import Msrc, Photo
-from perturbmap.experiments.msrc.experiment import Experiment, tested_name
+from perturbmap.experiments.msrc.experiment import Experiment, outcome_name
 from perturbmap.experiments.msrc.findings import Findings
 from perturbmap.experiments.msrc.learning import best_labels, calibrations_of, probabilities
 from perturbmap.experiments.report import image
@@ -91,7 +91,7 @@ def hang(findings: Findings, experiment: Experiment, msrc: Msrc) -> dict[str, li
     photos = [test[n] for n in numbers]
     found: dict[str, tuple[list[Labels], list[Floats]]] = {}
     for method in methods:
-        entry = findings.results[tested_name(method)]
+        entry = findings.results[outcome_name(method)]
         model = experiment.model(findings.results, method, entry["l2"])
         reader = model.reader(n_classes, calibrations_of(entry["calibrations"]), experiment.effort, experiment.seed)
         found[method] = best_labels(model, photos, n_classes), probabilities(reader, model, photos)

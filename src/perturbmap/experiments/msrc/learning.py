@@ -9,23 +9,34 @@ import numpy as np
 
 from perturbmap.data import Dataset
 from perturbmap.experiments.msrc.data import Photo
-from perturbmap.experiments.msrc.plan import BASE, LOSS, METHODS, Effort
+from perturbmap.experiments.msrc.plan import BASE, METHODS, Effort
 from perturbmap.inference import Calibration, Decoding, LabelPrior
 from perturbmap.learning.calibrating import Calibrations, HeldOut, fit_calibrations
 from perturbmap.learning.learned_model import LearnedModel
 from perturbmap.models import GraphModel
+from perturbmap.objectives import Objective
 from perturbmap.potentials import Floats, Labels, SiteLabels
 from perturbmap.solvers import DoubleSGD, Problem
 from perturbmap.structures import Graph, Structure, Tree
+from perturbmap.task_losses import WeightedHamming
 
 
 @dataclass(frozen=True)
 class Model:
-    """A method's weights, and what its loss has added to the labels that are expensive to miss."""
+    """A method's weights, and what its loss has added to the labels that are expensive to miss.
+
+    costs : (n_classes,), of missing a pixel of each class: see `class_costs`
+    """
 
     method: str
     w: Floats
     prior: LabelPrior
+    costs: Floats
+
+    @property
+    def objective(self) -> Objective:
+        """What was learned by."""
+        return METHODS[self.method].objective_under(self.costs)
 
     def reader(self, n_classes: int, calibrations: Calibrations | None, effort: Effort, seed: int) -> LearnedModel:
         """Who answers for photos; without calibrations, marginals are as they come."""
@@ -35,13 +46,13 @@ class Model:
             self.w,
             n_classes,
             n_classes,
-            METHODS[self.method].objective.marginal_method,
+            self.objective.marginal_method,
             effort.n_perturbations,
             seed,
             None if calibrations is None else calibrations.marginals,
             self.prior,
             Decoding.LOSS_AWARE,
-            LOSS,
+            WeightedHamming(self.costs),
             None if calibrations is None else calibrations.decoding,
         )
 
@@ -67,10 +78,17 @@ def _labelled(method: str, photos: Sequence[Photo], n_classes: int) -> tuple[Dat
     return data, SiteLabels.of(np.concatenate([y for _, y in pairs]), n_classes, data.layout, data.sizes)
 
 
+def class_costs(photos: Sequence[Photo]) -> Floats:
+    """One over the area of each class, with mean 1 over pixels: the mean cost of mistakes is 1 - class accuracy."""
+    areas = np.sum([photo.pixels.sum(axis=0) for photo in photos], axis=0, dtype=np.float64)
+    return np.asarray(areas.sum() / (np.count_nonzero(areas) * np.maximum(areas, 1.0)))
+
+
 def learn(method: str, l2: float, photos: Sequence[Photo], n_classes: int, effort: Effort, seed: int) -> Model:
     """The model that a method learns from these photos; stochastic gradients begin at the unaries alone."""
     data, known = _labelled(method, photos, n_classes)
-    objective = METHODS[method].objective
+    costs = class_costs(photos)
+    objective = METHODS[method].objective_under(costs)
     solver = effort.solver(objective)
     problem = Problem(
         data, objective.targets(known), n_classes, GraphModel(), _structure(method), objective, l2, seed
@@ -81,16 +99,15 @@ def learn(method: str, l2: float, photos: Sequence[Photo], n_classes: int, effor
         n_alone = n_classes * (data.n_features + 1)
         start[:n_alone] = learn(BASE, METHODS[BASE].quick_l2, photos, n_classes, effort, seed).w[:n_alone]
     w = solver.run(problem, solver.start(problem, start)).average
-    return Model(method, w, objective.label_prior(known))
+    return Model(method, w, objective.label_prior(known), costs)
 
 
 def calibrate(model: Model, photos: Sequence[Photo], n_classes: int, effort: Effort, seed: int) -> Calibrations:
     """How marginals are made right, from photos that were not learned from."""
     data, known = _labelled(model.method, photos, n_classes)
-    objective = METHODS[model.method].objective
-    held_out = HeldOut(GraphModel().potentials(model.w, data, n_classes), objective.label_weights(known), known)
-    method, structure = objective.marginal_method, _structure(model.method)
-    return fit_calibrations(structure, [held_out], model.prior, LOSS, method, effort.n_perturbations, seed)
+    held_out = HeldOut(GraphModel().potentials(model.w, data, n_classes), model.objective.label_weights(known), known)
+    method, structure, loss = model.objective.marginal_method, _structure(model.method), WeightedHamming(model.costs)
+    return fit_calibrations(structure, [held_out], model.prior, loss, method, effort.n_perturbations, seed)
 
 
 def calibrations_of(arrays: Sequence[Sequence[float]]) -> Calibrations:

@@ -7,10 +7,10 @@ from typing import Any
 
 from perturbmap.inference.decoding import Decoding
 from perturbmap.objectives import ExactLogLikelihood, LogLikelihood, MarginalLogLikelihood, Objective, StructuredHinge
+from perturbmap.potentials import Floats
 from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Solver
-from perturbmap.task_losses import BalancedHamming, Hamming
+from perturbmap.task_losses import Hamming, WeightedHamming
 
-LOSS = BalancedHamming()
 DECODINGS = (Decoding.MAP, Decoding.LOSS_AWARE)
 
 
@@ -19,6 +19,7 @@ class Method:
     """A row of the table: what is learned, with edges or without, and from which l2 to choose.
 
     quick_l2 : the one that is taken without a search
+    has_costs : whether the objective has the costs of classes for its loss, instead of what stands here
     """
 
     name: str
@@ -26,6 +27,11 @@ class Method:
     l2s: tuple[float, ...]
     quick_l2: float
     has_edges: bool = True
+    has_costs: bool = False
+
+    def objective_under(self, costs: Floats) -> Objective:
+        """The objective with what it costs to miss a pixel of each class, where it takes a loss of the kind."""
+        return type(self.objective)(WeightedHamming(costs)) if self.has_costs else self.objective  # type: ignore[call-arg]
 
 
 #: The method without edges, which the others are compared with.
@@ -33,10 +39,12 @@ BASE = "unaries"
 
 METHODS: dict[str, Method] = {
     BASE: Method("unaries alone", ExactLogLikelihood(), (0.003, 0.01, 0.03), 0.01, has_edges=False),
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (1e-4, 1e-3, 1e-2), 1e-3),
+    "ssvm": Method("structured SVM", StructuredHinge(), (1e-4, 1e-3, 1e-2), 1e-3, has_costs=True),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), (0.03, 0.1, 0.3), 0.1),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), (0.003, 0.01, 0.03), 0.01),
-    "weighted": Method("weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-5, 1e-4, 3e-4), 1e-4),
+    "weighted": Method(
+        "weighted marginal perturb&MAP", MarginalLogLikelihood(), (1e-4, 1e-3, 1e-2), 1e-3, has_costs=True
+    ),
 }
 
 

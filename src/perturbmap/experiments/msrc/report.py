@@ -67,7 +67,7 @@ def write(results: Results, experiment: Experiment, msrc: Msrc, path: Path) -> P
             "searched": _searched(findings),
             "effort": asdict(experiment.effort),
             "solvers": {m: repr(experiment.effort.solver(METHODS[m].objective)) for m in findings.methods},
-            "objectives": {m: repr(METHODS[m].objective) for m in findings.methods},
+            "objectives": {m: _objective(m) for m in findings.methods},
             "clear": CLEAR,
             "settings": results.settings,
             "machine": results.machine,
@@ -123,3 +123,11 @@ def _searched(findings: Findings) -> list[tuple[str, float, dict[str, float], bo
             entry = findings.results[learned_name(method, l2)]
             rows.append((method, l2, {m: 100 * entry[m] for m in MEASURES}, l2 == chosen))
     return rows
+
+
+def _objective(method: str) -> str:
+    """The objective as it is written, but for the costs of twenty-one classes."""
+    name = type(METHODS[method].objective).__name__
+    return (
+        f"{name}(WeightedHamming(costs of classes))" if METHODS[method].has_costs else repr(METHODS[method].objective)
+    )
