@@ -76,7 +76,7 @@ void ForestMoves::add_sets(bool descending) {
                 if (set_of_[other.site] != set_of_[d] || !other.is_second) continue;
                 sets.edges.push_back(position[d]);
                 sets.edges.push_back(position[other.site]);
-                sets.edge_numbers.push_back(other.edge);
+                sets.edge_numbers.push_back(static_cast<std::int32_t>(other.edge));
             }
         sets.site_offsets.push_back(static_cast<std::int64_t>(sets.sites.size()));
         sets.edge_offsets.push_back(static_cast<std::int64_t>(sets.edge_numbers.size()));
