@@ -45,6 +45,17 @@ def test_chains_start_from_exact_samples(given: list[int] | None) -> None:
     assert (np.abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / 4000)).all()
 
 
+def test_chains_are_the_same_whichever_structure_has_the_graph() -> None:
+    """`Graph` has them for two labels that attract each other, and for no others."""
+    f = grid(4, 5, 0.5, 1.0, 0)
+    chains, others = (start_chains(structure, f, None, 0, 16) for structure in (BinaryGraph(), pm.Graph()))
+    assert chains is not None
+    assert others is not None
+    assert np.array_equal(chains.group(0).marginals, others.group(0).marginals)
+    assert start_chains(pm.Graph(), Potentials(f.unary, -potts(0.1), f.edges), None, 0, 16) is None
+    assert start_chains(pm.Graph(), Potentials(np.zeros((20, 3)), potts(0.1, 3), f.edges), None, 0, 16) is None
+
+
 def test_weak_coupling_is_answered_by_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid too wide to be summed: right within its standard errors, and ten times as fast as particles."""
     f = grid(14, 20, 0.5, 1.0, 0)

@@ -16,7 +16,10 @@ from perturbmap.structures.base import Structure
 
 def run(script: str, **options: Any) -> str:
     """What a script of its own prints; it must end well."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, **options)
+    command = [sys.executable, "-c", script]
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, **options
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

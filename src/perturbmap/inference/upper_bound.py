@@ -7,10 +7,12 @@ Sites.     log Z <= logsumexp_k E B'[d, k] <= A_G for every site d. With more si
 Variance.  max_k (log q[d, k] + z[d, k]) has mean zero for probabilities q. With the shares of maximisers that have a
            label for q, the sum over all other sites follows the maximum closely. It is subtracted: a control variate.
 Halves.    q for one half of the draws is counted in the other half, so that it is not fitted to its noise.
+Duals.     Where maxima are approximate, upper bounds on them stand for them (`Structure.maximise_with_bound`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import product
 
 import numpy as np
@@ -30,9 +32,14 @@ _GROUPS = 16
 def upper_bound(
     structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int, n_conditioned: int = 1
 ) -> tuple[float, float]:
-    """The bound of one example with a free site, and its standard error, from four draws at least."""
+    """The bound of one example with a free site, and its standard error, from four draws at least.
+
+    It is infinite where the structure is approximate and says nothing of the maximum.
+    """
     n = max(4, n)
     known = np.full(f.n_sites, -1, dtype=np.int32) if given is None else given
+    if not np.isfinite(structure.maximise_with_bound(f, known).bounds).all():
+        return np.inf, 0.0
     *before, last = _most_spread(_trials(structure, f, known, seed, n_conditioned), known < 0, n_conditioned)
     columns = []
     for labels in product(range(f.n_labels), repeat=len(before)):
@@ -80,17 +87,31 @@ def _most_spread(values: Floats, free: Mask, n: int) -> list[int]:
 
 def _summed_over(structure: Structure, f: Potentials, known: Labels, site: int, n: int, seed: int) -> Floats:
     """For each draw the pinned values of the site, (n, n_labels), less the control variate."""
-    pins = np.zeros((f.n_sites, f.n_labels), dtype=bool)
-    pins[site] = True
     values, labels = np.empty((n, f.n_labels)), np.empty((n, f.n_sites), dtype=np.int32)
     noise = np.empty((n, f.n_sites, f.n_labels))
     for first, z in draws(structure, f, known, seed, n, _DOMAIN):
         part = slice(first, first + len(z))
-        pinned = structure.pinned(perturb(f, z), pins=pins, given=known)
-        values[part], labels[part], noise[part] = pinned.values[:, site] - z[:, site], pinned.free, z
+        labels[part], pinned = _pinned(structure, perturb(f, z), known, site)
+        values[part], noise[part] = pinned - z[:, site], z
     others = known < 0
     others[site] = False
     return np.asarray(values - _control_variate(labels[:, others], noise[:, others])[:, None])
+
+
+def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tuple[Labels, Floats]:
+    """Maximisers (n, n_sites), and what no labelling with each label at the site exceeds, (n, n_labels)."""
+    if structure.is_exact:
+        pins = np.zeros((f.n_sites, f.n_labels), dtype=bool)
+        pins[site] = True
+        pinned = structure.pinned(f, pins=pins, given=known)
+        return pinned.free, pinned.values[:, site]
+    bounds = np.full((len(f.stack), f.n_labels), -np.inf)
+    for label in range(f.n_labels):
+        pin = known.copy()
+        pin[site] = label
+        with suppress(InfeasibleError):
+            bounds[:, label] = structure.maximise_with_bound(f, pin).bounds[:, 0]
+    return structure.argmax(f, known), bounds
 
 
 def _control_variate(labels: Labels, noise: Floats) -> Floats:
