@@ -6,7 +6,8 @@
 //             that chains can run on any thread.
 // Two labels. Label 1 is drawn where the log-odds exceed a logistic random number. These numbers do not depend on labels,
 //             nor does a label wait for its probability: both are computed for many sites at once, and what is left from
-//             site to site is a sum and a comparison.
+//             site to site is a sum and a comparison. Where edges attract, both keep the order of two labellings that
+//             see the same numbers, also when rounded: coupling from the past rests on it (perturbmap.inference.chains).
 // Cost.       O(sites + edges) K for each sweep.
 // Reference.  Geman and Geman, Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of images, PAMI
 //             1984.

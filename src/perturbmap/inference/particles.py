@@ -58,7 +58,7 @@ class Group:
     log_z : the logarithm of the estimate; zero where it is not known, and all groups weigh the same
     marginals : (n_sites, n_labels)
     labels : (n_particles, n_sites), equally weighted
-    n_different : how many particles there were, all different, before they were drawn by weight
+    n_different : how many particles there were, all different, before they were drawn by weight; or how many chains
     """
 
     log_z: float
