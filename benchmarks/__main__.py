@@ -1,13 +1,16 @@
-"""``python -m benchmarks [--only WORD]``."""
+"""``python -m benchmarks [--only WORD] [--instances N]``."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, core, graphs, learning, solvers, store
+from benchmarks import baselines, converging, core, graphs, learning, solvers, store
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
+parser.add_argument(
+    "--instances", type=int, default=2, help="of each kind, where methods are compared; 10 take hours"
+)
 arguments = parser.parse_args()
 everything = [
     *core.BENCHMARKS,
@@ -16,5 +19,6 @@ everything = [
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
+    *converging.benchmarks(arguments.instances),
 ]
 report(everything, arguments.only, Path("build/bench.json"))

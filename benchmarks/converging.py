@@ -1,11 +1,14 @@
-"""Marginals and log Z of attractive grids beside what else there is, at weak and at strong coupling.
+"""Marginals and log Z of attractive models beside what else there is, from weak to strong coupling.
 
+    python -m benchmarks --only converging [--instances 10]
     python -m benchmarks.converging [--instances 2] [--picture docs/images/converging.png]
 
-Grids of 14 x 20 with fields of standard deviation 1 and 3 and mean couplings from 0.5 to 4, too wide for exact sums
-by default; the reference is an exact sum with sixteen times the memory. Gibbs sampling has the CPU time that
-`CONVERGING` takes with log Z, starts from perturb-and-MAP samples and runs in the same core; belief propagation is
-damped and stops at rest. Mean absolute error of the marginals, and error of log Z.
+Grids of 10 x 20 and planar graphs of 150 sites, which are summed exactly, and grids of 14 x 20, too wide for that by
+default. The reference of grids is a transfer matrix; planar graphs have none but our own exact sum, so that there the
+lines say only how far peers are, and that ours takes no longer. Ours goes on for 1 or 10 CPU seconds, once for
+marginals alone (chains where these can be trusted, else particles) and once with log Z (particles); peers
+(`benchmarks.peers`) then have the time that ours took. The second command makes the table and the picture of
+docs/choosing.md.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,148 +24,190 @@ from numpy.typing import NDArray
 
 import perturbmap as pm
 from benchmarks.against_work import planar
+from benchmarks.converging_bounds import bounds
+from benchmarks.harness import Benchmark, Line
+from benchmarks.peers import Found, annealed, belief_propagation, chains, timed
+from benchmarks.transfer import transfer
 from perturbmap.inference import Converging
 from perturbmap.inference.elimination import sum_out
-from perturbmap.inference.sweeps import sweeps
 from perturbmap.potentials import Floats, Potentials
 
-HEIGHT, WIDTH = 14, 20
 COUPLINGS, FIELDS = (0.5, 1.0, 2.0, 3.0, 4.0), (1.0, 3.0)
-N_CHAINS = 64
+ONE = pm.BinaryGraph(n_threads=1)
+# Instances have the seeds from here on: those before it are what the method was worked out on.
+FIRST_SEED = 100
+OURS = ("CONVERGING", "with log Z")
 
 
-@dataclass(frozen=True)
-class Found:
-    """Marginals, log Z where a method has it, and CPU seconds."""
-
-    q: Floats
-    log_z: float
-    seconds: float
-
-
-def grid(coupling: float, fields: float, seed: int) -> Potentials:
-    rng = np.random.default_rng(seed)
-    edges = pm.grid_edges(HEIGHT, WIDTH)
-    unary = np.stack([np.zeros(HEIGHT * WIDTH), rng.normal(0, fields, HEIGHT * WIDTH)], axis=1)
+def model(edges: NDArray[np.int32], coupling: float, fields: float, rng: np.random.Generator) -> Potentials:
+    n = int(edges.max()) + 1
+    unary = np.stack([np.zeros(n), rng.normal(0, fields, n)], axis=1)
     return Potentials(unary, pm.potts(coupling * rng.uniform(0.5, 1.5, len(edges))), edges)
 
 
-def timed(work: Callable[[], tuple[Floats, float]]) -> Found:
+def grid(height: int, width: int, coupling: float, fields: float, seed: int) -> Potentials:
+    return model(pm.grid_edges(height, width), coupling, fields, np.random.default_rng(seed))
+
+
+def regions(n: int, coupling: float, fields: float, seed: int) -> Potentials:
+    return model(planar(n, coupling, 1, seed).edges, coupling, fields, np.random.default_rng(seed))
+
+
+KINDS: dict[str, Callable[[float, float, int], Potentials]] = {
+    "grid 10 x 20": partial(grid, 10, 20),
+    "planar 150": partial(regions, 150),
+    "grid 14 x 20": partial(grid, 14, 20),
+}
+
+HEIGHTS = {"grid 10 x 20": 10, "grid 14 x 20": 14}
+
+
+def time_is_up(seconds: float) -> Callable[[int, float], bool]:
+    """A callback that ends an estimate where one more group would take it beyond so many CPU seconds from now."""
     began = time.process_time()
-    q, log_z = work()
-    return Found(q, log_z, time.process_time() - began)
+    return lambda n_groups, error: (time.process_time() - began) * (n_groups + 1) / n_groups > seconds
 
 
-def converging(f: Potentials, n_groups: int) -> Found:
-    def work() -> tuple[Floats, float]:
-        answer = Converging(64, n_groups).answers(pm.BinaryGraph(), f, None, 0, wants_log_z=True)[0]
-        return answer.marginals, answer.log_z
-
-    return timed(work)
+def converging(f: Potentials, seconds: float) -> Found:
+    """Marginals alone, from as many groups as there is CPU time for, one at least."""
+    method = Converging(n_groups=10**6, callback=time_is_up(seconds))
+    return timed(lambda: (pm.marginals(ONE, f, method=method, rng=0).mean, np.nan))
 
 
-def marginals_alone(f: Potentials, n_groups: int) -> Found:
-    """Without log Z: by chains where these can be trusted."""
-    method = Converging(64, n_groups)
-    return timed(lambda: (pm.marginals(pm.BinaryGraph(), f, method=method, rng=0).mean, np.nan))
+def with_log_z(f: Potentials, seconds: float) -> tuple[Found, float]:
+    """Marginals and log Z in the same way, and the width of its interval."""
+    began = time.process_time()
+    answer = pm.log_partition(ONE, f, n_groups=10**6, callback=time_is_up(seconds), rng=0)
+    found = Found(answer.marginals.mean, float(answer.estimate.mean[0]), time.process_time() - began)
+    return found, float(np.ptp(answer.interval[0]))
+
+
+def our_exact(f: Potentials) -> tuple[float, Floats]:
+    (log_z,), q = sum_out(f, None, 1)
+    return float(log_z), q
 
 
 def pinned(f: Potentials, n: int) -> Found:
-    return timed(lambda: (pm.marginals(pm.BinaryGraph(), f, n_perturbations=n, rng=0).mean, np.nan))
+    return timed(lambda: (pm.marginals(ONE, f, n_perturbations=n, rng=0).mean, np.nan))
 
 
 def bound(f: Potentials) -> float:
-    return float(pm.log_partition_bound(pm.BinaryGraph(), f, n_perturbations=100, rng=0).mean[0])
+    return float(pm.log_partition_bound(ONE, f, n_perturbations=100, rng=0).mean[0])
 
 
-def gibbs(f: Potentials, seconds: float) -> Found:
-    """Many chains from perturb-and-MAP samples; the first tenth of the time is not averaged."""
+class Cell:
+    """Errors of all methods on the instances of one kind, coupling and spread of the fields."""
 
-    def work() -> tuple[Floats, float]:
-        labels = pm.sample(pm.BinaryGraph(), f, N_CHAINS, rng=0)
-        began = time.process_time()
-        labels, _ = sweeps(pm.BinaryGraph(1), f, None, labels, 1, 0, 10, 10)
-        n = max(10, int(seconds / (time.process_time() - began) * 20))
-        return sweeps(pm.BinaryGraph(1), f, None, labels, 2, 0, n // 10, n - n // 10)[1].mean(axis=0), np.nan
+    def __init__(self, kind: str, coupling: float, fields: float, seconds: float, n_instances: int) -> None:
+        self.height = HEIGHTS.get(kind)
+        self.name = f"{kind}, coupling {coupling:g}, fields {fields:g}"
+        seeds = range(FIRST_SEED, FIRST_SEED + n_instances)
+        rows = [self._row(KINDS[kind](coupling, fields, seed), seconds) for seed in seeds]
+        self.seconds = float(np.mean([row["seconds"] for row in rows]))
+        self.width = float(np.mean([row["width"] for row in rows]))
+        self.marginals = {k[3:]: float(np.mean([row[k] for row in rows])) for k in rows[0] if k.startswith("q: ")}
+        self.log_z = {k[3:]: float(np.mean([row[k] for row in rows])) for k in rows[0] if k.startswith("Z: ")}
 
-    return timed(work)
+    def _row(self, f: Potentials, seconds: float) -> dict[str, float]:
+        log_z, q = transfer(f, self.height) if self.height else our_exact(f)
+        ours, (summed, width) = converging(f, seconds), with_log_z(f, seconds)
+        time_left = max(seconds, ours.seconds, summed.seconds)
+        bethe, gumbel = belief_propagation(f), bound(f)
+        marginals = {
+            "CONVERGING": ours,
+            "with log Z": summed,
+            "PINNED": pinned(f, 1000),
+            "Gibbs": chains(f, time_left, with_clusters=False, from_samples=False),
+            "Gibbs from samples": chains(f, time_left, with_clusters=False, from_samples=True),
+            "Swendsen-Wang": chains(f, time_left, with_clusters=True, from_samples=True),
+            "BP": bethe,
+        }
+        log_zs = {
+            "CONVERGING": summed.log_z,
+            "A_G": gumbel,
+            "Bethe": bethe.log_z,
+            "annealing": annealed(f, time_left, with_clusters=False).log_z,
+        }
+        return {
+            "seconds": ours.seconds,
+            "width": width / (gumbel - bethe.log_z),
+            **{f"q: {name}": float(np.abs(found.q - q).mean()) for name, found in marginals.items()},
+            **{f"Z: {name}": abs(value - log_z) for name, value in log_zs.items()},
+        }
+
+    def __str__(self) -> str:
+        """One line with all figures."""
+        parts = [f"{name} {error:.2g}" for name, error in self.marginals.items()]
+        sums = [f"{name} {error:.2g}" for name, error in self.log_z.items()]
+        return f"  {self.name}, {self.seconds:.1f} s: {', '.join(parts)}; log Z: {', '.join(sums)}"
+
+    def line(self) -> Line:
+        """Ours against the best peer's; where all of these are far off, it must be better by half."""
+        error = self.marginals["CONVERGING"]
+        others = {name: e for name, e in self.marginals.items() if name not in OURS}
+        best = min(others, key=lambda name: others[name])
+        work = f"marginals, {self.name}: error {error:.2g}, over the best peer's"
+        bar = 0.5 if others[best] > 0.02 else 1.1
+        return Line(work, f"{best}, {others[best]:.2g}", error / others[best], bar, at_least=False)
 
 
-def belief_propagation(f: Potentials) -> Found:
-    """Damped, in logarithms, all messages at once; log Z is Bethe's."""
-
-    def work() -> tuple[Floats, float]:
-        i, j = f.edges.T
-        tail, head = np.concatenate([i, j]), np.concatenate([j, i])
-        tables = np.concatenate([f.tables, f.tables.swapaxes(1, 2)])
-        back = np.roll(np.arange(len(tail)), len(i))
-        m = np.zeros((len(tail), 2))
-        for _ in range(2000):
-            before = m
-            sums = _sums(f, head, m)
-            out = np.logaddexp.reduce((sums[tail] - m[back])[:, :, None] + tables, axis=1)
-            m = 0.5 * m + 0.5 * (out - out.max(axis=1, keepdims=True))
-            if np.abs(m - before).max() < 1e-9:
-                break
-        belief = _softmax(_sums(f, head, m))
-        cavity = _sums(f, head, m)[tail] - m[back]
-        pairs = cavity[: len(i), :, None] + cavity[len(i) :, None, :] + f.tables
-        pairs = np.exp(pairs - pairs.max(axis=(1, 2), keepdims=True))
-        pairs /= pairs.sum(axis=(1, 2), keepdims=True)
-        degree = np.bincount(head, minlength=f.n_sites)
-        energy = (belief * f.unary).sum() + (pairs * f.tables).sum()
-        entropy = _entropy(pairs).sum() - ((degree - 1)[:, None] * _entropy(belief)).sum()
-        return belief, float(energy + entropy)
-
-    return timed(work)
-
-
-def _sums(f: Potentials, head: NDArray[np.int32], m: Floats) -> Floats:
-    sums = f.unary.copy()
-    np.add.at(sums, head, m)
-    return sums
-
-
-def _softmax(x: Floats) -> Floats:
-    p = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(p / p.sum(axis=-1, keepdims=True))
-
-
-def _entropy(p: Floats) -> Floats:
-    return np.asarray(-p * np.log(np.maximum(p, 1e-300)))
-
-
-def cells(n_instances: int) -> Iterator[str]:
-    yield (
-        "| fields | coupling | marginals: PINNED | Gibbs, equal time | loopy BP | CONVERGING | its seconds "
-        "| with log Z | its seconds | log Z: A_G | Bethe | CONVERGING |"
+def cells(kind: str, seconds: float, n_instances: int) -> Iterator[Line]:
+    found = []
+    for fields in FIELDS:
+        for coupling in COUPLINGS:
+            cell = Cell(kind, coupling, fields, seconds, n_instances)
+            print(cell, flush=True)
+            yield cell.line()
+            found.append(cell)
+    where = f"{kind}, {seconds:g} s"
+    errors = [cell.marginals["CONVERGING"] for cell in found]
+    gaps = [cell.log_z["CONVERGING"] for cell in found]
+    widths = [cell.width for cell in found]
+    yield Line(f"marginals, {where}: error in the worst cell", "none", max(errors), 0.02, at_least=False)
+    yield Line(f"marginals, {where}: mean error of all cells", "none", float(np.mean(errors)), 0.01, at_least=False)
+    yield Line(
+        f"log Z, {where}: error in the worst cell, in nats", _others(found, max), max(gaps), 0.1, at_least=False
     )
+    mean = float(np.mean(gaps))
+    yield Line(
+        f"log Z, {where}: mean error of all cells, in nats", _others(found, np.mean), mean, 0.03, at_least=False
+    )
+    yield Line(f"width of the interval, {where}: in the worst cell, over", "A_G - Bethe", max(widths), 0.25, False)
+
+
+def _others(found: list[Cell], how: Callable[[list[float]], float]) -> str:
+    names = [name for name in found[0].log_z if name != "CONVERGING"]
+    return ", ".join(f"{name} {how([cell.log_z[name] for cell in found]):.2g}" for name in names)
+
+
+def benchmarks(n_instances: int) -> list[Benchmark]:
+    exact = [("grid 10 x 20", 1.0), ("planar 150", 1.0)]
+    return [
+        *(
+            Benchmark(f"converging {kind}, {seconds:g} s", partial(cells, kind, seconds, n_instances))
+            for kind, seconds in [*exact, ("grid 14 x 20", 1.0), ("grid 14 x 20", 10.0)]
+        ),
+        Benchmark("converging bounds", partial(bounds, [grid(14, 20, c, 1.0, FIRST_SEED) for c in COUPLINGS])),
+    ]
+
+
+def table(n_instances: int) -> Iterator[str]:
+    """The cells of the wide grids as a table, for 3 seconds of ours."""
+    names = ["PINNED", "Gibbs from samples", "Swendsen-Wang", "BP", *OURS]
+    yield "| fields | coupling | " + " | ".join(names) + " | log Z: A_G | Bethe | annealing | CONVERGING |"
     yield "|---" * 12 + "|"
     for fields in FIELDS:
         for coupling in COUPLINGS:
-            rows = []
-            for seed in range(n_instances):
-                f = grid(coupling, fields, seed)
-                (log_z,), q = sum_out(f, None, 2, max_entries=2**26)
-                ours, alone = converging(f, 4), marginals_alone(f, 4)
-                others = [pinned(f, 100), gibbs(f, ours.seconds), belief_propagation(f)]
-                errors = [float(np.abs(found.q - q).mean()) for found in (*others, alone, ours)]
-                gaps = [bound(f) - log_z, others[2].log_z - log_z, ours.log_z - log_z]
-                seconds = [alone.seconds, ours.seconds]
-                rows.append([*errors[:4], seconds[0], errors[4], seconds[1], *(abs(g) for g in gaps)])
-            mean = np.mean(rows, axis=0)
-            yield (
-                f"| {fields:g} | {coupling:g} | "
-                + " | ".join(f"{v:.{d}f}" for v, d in zip(mean, (4, 4, 4, 4, 1, 4, 1, 2, 2, 3), strict=True))
-                + " |"
-            )
+            cell = Cell("grid 14 x 20", coupling, fields, 3.0, n_instances)
+            errors = [f"{cell.marginals[name]:.4f}" for name in names]
+            gaps = [f"{cell.log_z[name]:.3f}" for name in ("A_G", "Bethe", "annealing", "CONVERGING")]
+            yield f"| {fields:g} | {coupling:g} | " + " | ".join([*errors, *gaps]) + " |"
 
 
 def narrow() -> Iterator[str]:
     """Region graphs as superpixels have them: how often sums are exact, and how long they take beside PINNED."""
     for n in (100, 150, 200, 300):
-        graphs = [planar(n, 1.0, 1, seed) for seed in range(8)]
-        examples = [f.with_unary(f.unary[0]) for f in graphs]
+        examples = [regions(n, 1.0, 2.0, seed) for seed in range(8)]
         exact, seconds, others = [], [], []
         for f in examples:
             began = time.process_time()
@@ -181,15 +226,16 @@ def picture(path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, coupling in zip(axes, (1.0, 3.0), strict=True):
-        f = grid(coupling, 1.0, 0)
-        q = sum_out(f, None, 2, max_entries=2**26).marginals
+        f = grid(14, 20, coupling, 1.0, FIRST_SEED)
+        q = transfer(f, 14)[1]
         ways = {
             "PINNED": [pinned(f, n) for n in (10, 100, 1000)],
-            "Gibbs": [gibbs(f, s) for s in (0.1, 1.0, 10.0)],
+            "Gibbs": [chains(f, s, with_clusters=False, from_samples=True) for s in (0.1, 1.0, 10.0)],
+            "Swendsen-Wang": [chains(f, s, with_clusters=True, from_samples=True) for s in (0.1, 1.0, 10.0)],
             "loopy BP": [belief_propagation(f)],
-            "CONVERGING": [converging(f, n) for n in (1, 2, 4, 8)],
+            "CONVERGING": [converging(f, s) for s in (1.0, 3.0, 10.0)],
         }
-        for (name, found), marker in zip(ways.items(), "os^D", strict=True):
+        for (name, found), marker in zip(ways.items(), "osv^D", strict=True):
             errors = [np.abs(one.q - q).mean() for one in found]
             axis.loglog([one.seconds for one in found], np.maximum(errors, 1e-5), marker=marker, label=name)
         axis.set(title=f"coupling {coupling:g}", xlabel="CPU seconds")
@@ -204,7 +250,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=2)
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
-    for lines in (narrow(), cells(arguments.instances)):
+    for lines in (narrow(), table(arguments.instances)):
         for line in lines:
             print(line, flush=True)
     if arguments.picture:

@@ -37,16 +37,18 @@ class Benchmark:
     run: Callable[[], Iterator[Line]]
 
 
-def interleaved(tasks: Sequence[Callable[[], object]], repeats: int = 9) -> list[float]:
+def interleaved(
+    tasks: Sequence[Callable[[], object]], repeats: int = 9, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Median seconds of each task; the tasks take turns, so that a slow moment hits all of them."""
     for task in tasks:
         task()
     seconds: list[list[float]] = [[] for _ in tasks]
     for _ in range(repeats):
         for task, times in zip(tasks, seconds, strict=True):
-            start = time.perf_counter()
+            start = clock()
             task()
-            times.append(time.perf_counter() - start)
+            times.append(clock() - start)
     return [statistics.median(times) for times in seconds]
 
 

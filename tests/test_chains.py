@@ -45,6 +45,33 @@ def test_chains_start_from_exact_samples(given: list[int] | None) -> None:
     assert (np.abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / 4000)).all()
 
 
+@pytest.mark.parametrize("coupling", [0.5, 3.0])
+def test_sweeps_keep_the_order_of_labellings(coupling: float) -> None:
+    """With the same random numbers, where edges attract; and not with those of another chain."""
+    f = grid(8, 8, coupling, 1.0, 3)
+    rng = np.random.default_rng(4)
+    low = (rng.random((200, 64)) < 0.3).astype(np.int32)
+    high = np.maximum(low, rng.random((200, 64)) < 0.3).astype(np.int32)
+    for n_sweeps in (1, 2, 5):
+        ends = [sweeps(BinaryGraph(), f, None, y, 0, 0, n_sweeps, 0)[0] for y in (low, high)]
+        assert (ends[0] <= ends[1]).all()
+        assert (ends[0] < ends[1]).any()
+    assert (
+        sweeps(BinaryGraph(), f, None, low, 0, 200, 1, 0)[0] > sweeps(BinaryGraph(), f, None, high, 0, 0, 1, 0)[0]
+    ).any()
+
+
+def test_chains_are_the_same_whichever_structure_has_the_graph() -> None:
+    """`Graph` has them for two labels that attract each other, and for no others."""
+    f = grid(4, 5, 0.5, 1.0, 0)
+    chains, others = (start_chains(structure, f, None, 0, 16) for structure in (BinaryGraph(), pm.Graph()))
+    assert chains is not None
+    assert others is not None
+    assert np.array_equal(chains.group(0).marginals, others.group(0).marginals)
+    assert start_chains(pm.Graph(), Potentials(f.unary, -potts(0.1), f.edges), None, 0, 16) is None
+    assert start_chains(pm.Graph(), Potentials(np.zeros((20, 3)), potts(0.1, 3), f.edges), None, 0, 16) is None
+
+
 def test_weak_coupling_is_answered_by_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid too wide to be summed: right within its standard errors, and ten times as fast as particles."""
     f = grid(14, 20, 0.5, 1.0, 0)

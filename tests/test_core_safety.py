@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +14,25 @@ from perturbmap.potentials import Layout
 from perturbmap.structures.base import Structure
 
 
-def run(script: str) -> str:
+def run(script: str, **options: Any) -> str:
     """What a script of its own prints; it must end well."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", script]
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, **options
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are those of Linux")
 def test_threads_that_cannot_be_started_are_done_without() -> None:
-    """Four hundred stacks do not fit: the threads there are do the work, with the same result."""
+    """Four hundred stacks do not fit: the threads there are do the work, with the same result.
+
+    Stacks are so large that what is left, when the next one does not fit, is plenty for the threads there are. With
+    stacks of megabytes nothing may be left, and the C library ends the process where a thread has no memory to throw.
+    """
+    import resource
+
     script = """
 import resource
 import numpy as np
@@ -31,11 +42,13 @@ rng = np.random.default_rng(0)
 f = pm.Potentials(rng.normal(size=(60000, 200, 2)), pm.potts(1.0))
 alone = pm.Chain(1).maximise(f)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, used + 2**29))
+resource.setrlimit(resource.RLIMIT_AS, (used + 11 * 2**28,) * 2)
 labels, values = pm.Chain(400).maximise(f)
 print(np.array_equal(labels, alone[0]) and np.array_equal(values, alone[1]))
 """
-    assert run(script) == "True\n"
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    limits = partial(resource.setrlimit, resource.RLIMIT_STACK, (2**30, hard))  # the stacks of threads are as large
+    assert run(script, preexec_fn=limits) == "True\n"
 
 
 def test_edges_given_labels_and_offsets_belong_to_the_library() -> None:

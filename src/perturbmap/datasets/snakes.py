@@ -37,7 +37,7 @@ def load_snakes() -> Snakes:
     >>> from perturbmap.datasets import load_snakes
     >>> snakes = load_snakes()
     >>> len(snakes.X_train), snakes.X_train[0].shape, sorted(snakes.y_train[0][snakes.y_train[0] > 0].tolist())
-    (200, (6, 6), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    (200, (7, 6), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     """
     with files("perturbmap.datasets").joinpath("snakes.npz").open("rb") as stream, np.load(stream) as data:
         parts = []

@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def _unseen(self) -> float:
-        return 1.0 / sum(g.ess for g in self.groups)
+        return 1.0 / sum(g.n_different for g in self.groups)
 
 
 def _jackknife(left_out: Floats) -> Floats:

@@ -34,11 +34,15 @@ def sample_out(f: Potentials, given: Labels | None, uniform: Floats, n_threads: 
     """Log Z of examples with small tables, and exact samples, one for each row ``(n, n_sites)`` of uniform ones."""
     labels = np.empty((1, *uniform.shape), dtype=np.int32)
     values = np.empty((1, len(f)))
-    entries = max(LARGEST_TABLES, f.n_sites * f.n_labels**2)  # the latter is all that a forest needs
-    _core.elimination_sample(f.to_core(given), uniform[None], values, labels, entries, n_threads)
+    _core.elimination_sample(f.to_core(given), uniform[None], values, labels, most_entries(f), n_threads)
     if np.isnan(values).any():
         raise ValueError("the tables of an example are too large to be summed over.")
     return values[0], labels[0]
+
+
+def most_entries(f: Potentials) -> int:
+    """Entries of all tables that are allowed once sites are fixed: at least what a forest needs."""
+    return max(LARGEST_TABLES, f.n_sites * f.n_labels**2)
 
 
 def cut_sites(f: Potentials, given: Labels | None, max_width: int) -> NDArray[np.intp]:

@@ -29,7 +29,7 @@ class LogPartition(NamedTuple):
 
     estimate : converges to log Z with the number of particles
     lower : its mean is not above log Z
-    upper : its mean is not below log Z; infinite where the structure is approximate
+    upper : its mean is not below log Z; infinite where the structure is approximate and bounds no maximum
     interval : (n_examples, 2), which holds log Z with a probability of about 95 %, if no mode was missed
     is_exact : (n_examples,), whether nothing was sampled; then all of them are log Z
     marginals : those of `CONVERGING`, which come with it
@@ -88,11 +88,7 @@ def log_partition(
     upper = [(a.log_z, 0.0) for a in answers]
     for i in np.flatnonzero(~is_exact).tolist():
         part = None if known is None else known[f.layout.sites(i)]
-        # Of values that may be below the maximum, no upper bound can be made.
-        if structure.is_exact:
-            upper[i] = upper_bound(structure, f[i], part, n_draws, seed, n_sites)
-        else:
-            upper[i] = (np.inf, 0.0)
+        upper[i] = upper_bound(structure, f[i], part, n_draws, seed, n_sites)
     half = np.array([_quantile(a) for a in answers]) * np.where(is_exact, 0.0, estimate.standard_error)
     interval = np.stack([estimate.mean - half, estimate.mean + half], axis=1)
     q = [(a.marginals, a.marginal_errors) for a in answers]

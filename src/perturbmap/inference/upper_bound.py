@@ -2,26 +2,29 @@
 
 Sites.     log Z <= logsumexp_k E B'[d, k] <= A_G for every site d. With more sites S, log Z is at most the logsumexp
            over all their labels y_S of the bounds given y_S: those of the last site are pins, those of the others are
-           given, for the same noise. They are the sites whose pinned values differ the most from draw to draw.
-Variance.  max_k (log q[d, k] + z[d, k]) has mean zero for probabilities q. With pinned marginals for q, the sum over
-           all other sites follows the maximum closely, and is subtracted: a control variate.
-Halves.    Sites and q for one half of the draws are chosen by the other half, so that neither is fitted to its noise.
+           given, for the same noise. They are the sites whose pinned values differ the most from draw to draw, in a
+           few draws of their own: all others need the pins of the last site alone.
+Variance.  max_k (log q[d, k] + z[d, k]) has mean zero for probabilities q. With the shares of maximisers that have a
+           label for q, the sum over all other sites follows the maximum closely. It is subtracted: a control variate.
+Halves.    q for one half of the draws is counted in the other half, so that it is not fitted to its noise.
+Duals.     Where maxima are approximate, upper bounds on them stand for them (`Structure.maximise_with_bound`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perturbmap.inference.draws import draws
 from perturbmap.noise import Domain, Purpose, perturb
 from perturbmap.potentials import Floats, Labels, Mask, Potentials
-from perturbmap.potentials.site_arrays import log_softmax
 from perturbmap.structures.base import InfeasibleError, Structure
 
-_DOMAIN = Domain(Purpose.BOUND, 1)
+_DOMAIN, _TRIAL = Domain(Purpose.BOUND, 1), Domain(Purpose.BOUND, 2)
+# Draws by which sites are chosen, for each of them.
+_TRIALS = 8
 # Draws are left out in so many groups, for the standard error.
 _GROUPS = 16
 
@@ -29,39 +32,44 @@ _GROUPS = 16
 def upper_bound(
     structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int, n_conditioned: int = 1
 ) -> tuple[float, float]:
-    """The bound of one example with a free site, and its standard error, from four draws at least."""
+    """The bound of one example with a free site, and its standard error, from four draws at least.
+
+    It is infinite where the structure is approximate and says nothing of the maximum.
+    """
     n = max(4, n)
     known = np.full(f.n_sites, -1, dtype=np.int32) if given is None else given
-    at_first = _pinned(structure, f, known, n, seed)
-    halves = np.arange(n) % 2
-    rows = []
-    for half in (0, 1):
-        chosen = _most_spread(at_first[0][halves != half], known < 0, n_conditioned)
-        rows.append(_rows(structure, f, known, at_first, halves == half, chosen, seed))
-
-    def bound(kept: Mask) -> float:
-        means = [r[kept[halves == half]].mean(axis=0) for half, r in enumerate(rows)]
-        return float(sum(np.logaddexp.reduce(mean) for mean in means)) / 2
-
-    everything = np.ones(n, dtype=bool)
+    if not np.isfinite(structure.maximise_with_bound(f, known).bounds).all():
+        return np.inf, 0.0
+    *before, last = _most_spread(_trials(structure, f, known, seed, n_conditioned), known < 0, n_conditioned)
+    columns = []
+    for labels in product(range(f.n_labels), repeat=len(before)):
+        condition = known.copy()
+        condition[before] = labels
+        try:
+            columns.append(_summed_over(structure, f, condition, last, n, seed))
+        except InfeasibleError:
+            continue  # labels that no labelling has add nothing
+    rows = np.concatenate(columns, axis=1)
     group = np.arange(n) // 2 % min(_GROUPS, n // 2)
-    left_out = np.array([bound(group != g) for g in range(group.max() + 1)])
+    left_out = np.array([_log_sum_of_means(rows[group != g]) for g in range(group.max() + 1)])
     m = len(left_out)
-    return bound(everything), float(np.sqrt((m - 1) / m * ((left_out - left_out.mean()) ** 2).sum()))
+    return _log_sum_of_means(rows), float(np.sqrt((m - 1) / m * ((left_out - left_out.mean()) ** 2).sum()))
 
 
-def _pinned(structure: Structure, f: Potentials, known: Labels, n: int, seed: int) -> tuple[Floats, Floats]:
-    """Pinned values without their own noise, and the noise, (n, n_sites, n_labels) each; none at known sites."""
-    values = np.empty((n, f.n_sites, f.n_labels))
-    noise = np.empty_like(values)
-    for first, z in draws(structure, f, known, seed, n, _DOMAIN):
-        part = slice(first, first + len(z))
-        values[part] = structure.pinned_values(perturb(f, z), known)[1] - z
-        noise[part] = z
-    return values, noise
+def _log_sum_of_means(rows: Floats) -> float:
+    return float(np.logaddexp.reduce(rows.mean(axis=0)))
 
 
-def _most_spread(values: Floats, free: Mask, n: int) -> NDArray[np.intp]:
+def _trials(structure: Structure, f: Potentials, known: Labels, seed: int, n_conditioned: int) -> Floats:
+    """Pinned values of all sites without their own noise, (n, n_sites, n_labels), of a few draws."""
+    parts = [
+        structure.pinned_values(perturb(f, z), known)[1] - z
+        for _, z in draws(structure, f, known, seed, _TRIALS * n_conditioned, _TRIAL)
+    ]
+    return np.concatenate(parts)
+
+
+def _most_spread(values: Floats, free: Mask, n: int) -> list[int]:
     """The free sites whose pinned values vary the most, each beyond what those before it explain."""
     differences = values - values.max(axis=-1, keepdims=True)
     rest = np.where(np.isfinite(differences) & free[:, None], differences, 0.0)
@@ -74,30 +82,44 @@ def _most_spread(values: Floats, free: Mask, n: int) -> NDArray[np.intp]:
         sites.append(int(site))
         column = rest[:, site, label] / max(np.sqrt(spread[site, label]), 1e-300)
         rest -= column[:, None, None] * np.tensordot(column, rest, axes=1)
-    return np.array(sites)
+    return sites
 
 
-def _rows(
-    structure: Structure,
-    f: Potentials,
-    known: Labels,
-    at_first: tuple[Floats, Floats],
-    ours: Mask,
-    sites: NDArray[np.intp],
-    seed: int,
-) -> Floats:
-    """For each of our draws the bounds given every labelling of the sites, less the control variate."""
-    columns = []
-    for labels in product(range(f.n_labels), repeat=len(sites) - 1):
-        given = known.copy()
-        given[sites[:-1]] = labels
-        try:
-            values, noise = _pinned(structure, f, given, len(ours), seed) if labels else at_first
-        except InfeasibleError:
-            continue  # labels that no labelling has add nothing
-        log_q, _ = log_softmax(values[~ours].mean(axis=0))
-        varied = (log_q + noise[ours]).max(axis=-1)
-        varied[:, given >= 0] = 0.0
-        varied[:, sites[-1]] = 0.0
-        columns.append(values[ours, sites[-1]] - varied.sum(axis=1)[:, None])
-    return np.concatenate(columns, axis=1)
+def _summed_over(structure: Structure, f: Potentials, known: Labels, site: int, n: int, seed: int) -> Floats:
+    """For each draw the pinned values of the site, (n, n_labels), less the control variate."""
+    values, labels = np.empty((n, f.n_labels)), np.empty((n, f.n_sites), dtype=np.int32)
+    noise = np.empty((n, f.n_sites, f.n_labels))
+    for first, z in draws(structure, f, known, seed, n, _DOMAIN):
+        part = slice(first, first + len(z))
+        labels[part], pinned = _pinned(structure, perturb(f, z), known, site)
+        values[part], noise[part] = pinned - z[:, site], z
+    others = known < 0
+    others[site] = False
+    return np.asarray(values - _control_variate(labels[:, others], noise[:, others])[:, None])
+
+
+def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tuple[Labels, Floats]:
+    """Maximisers (n, n_sites), and what no labelling with each label at the site exceeds, (n, n_labels)."""
+    if structure.is_exact:
+        pins = np.zeros((f.n_sites, f.n_labels), dtype=bool)
+        pins[site] = True
+        pinned = structure.pinned(f, pins=pins, given=known)
+        return pinned.free, pinned.values[:, site]
+    bounds = np.full((len(f.stack), f.n_labels), -np.inf)
+    for label in range(f.n_labels):
+        pin = known.copy()
+        pin[site] = label
+        with suppress(InfeasibleError):
+            bounds[:, label] = structure.maximise_with_bound(f, pin).bounds[:, 0]
+    return structure.argmax(f, known), bounds
+
+
+def _control_variate(labels: Labels, noise: Floats) -> Floats:
+    """What the noise of some sites adds to each maximum, if labels had their shares whatever those of the others."""
+    sums = np.empty(len(labels))
+    halves = np.arange(len(labels)) % 2
+    for half in (0, 1):
+        counts = (labels[halves != half, :, None] == np.arange(noise.shape[-1])).sum(axis=0) + 0.5
+        log_q = np.log(counts / counts.sum(axis=-1, keepdims=True))
+        sums[halves == half] = (log_q + noise[halves == half]).max(axis=-1).sum(axis=-1)
+    return sums

@@ -49,7 +49,7 @@ class Graph(CompiledStructure):
 
     @property
     def options(self) -> tuple[int, ...]:
-        """See `CompiledStructure.options`: the effort."""
+        """See `CompiledStructure.options`: how often the search climbs."""
         return (check_count("effort", self.effort, at_most=2**31 - 1),)
 
     @property
