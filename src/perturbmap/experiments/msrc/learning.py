@@ -35,7 +35,7 @@ class Model:
 
     @property
     def objective(self) -> Objective:
-        """What was learned by."""
+        """The objective that the weights were learned by."""
         return METHODS[self.method].objective_under(self.costs)
 
     def reader(self, n_classes: int, calibrations: Calibrations | None, effort: Effort, seed: int) -> LearnedModel:
