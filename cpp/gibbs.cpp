@@ -43,26 +43,16 @@ void add_probabilities(std::size_t n, const double* log_odds, double* sums) {
 
 void Gibbs::select(std::size_t example) {
     if (example == example_) return;
-    const std::size_t n = batch_.sites(example), m = batch_.n_edges(example), k = batch_.n_labels;
-    const std::int32_t* edges = batch_.edges_of(example);
-    const std::int32_t first = static_cast<std::int32_t>(batch_.first_site(example));
-    const Tables tables = batch_.tables_of(example);
-    first_.assign(n + 1, 0);
-    for (std::size_t h = 0; h < 2 * m; ++h) ++first_[static_cast<std::size_t>(edges[h] - first) + 1];
-    for (std::size_t i = 0; i < n; ++i) first_[i + 1] += first_[i];
-    neighbours_.resize(2 * m);
-    std::vector<std::size_t> next(first_.begin(), first_.end() - 1);
-    for (std::size_t e = 0; e < m; ++e) {
-        const std::int32_t i = edges[2 * e] - first, j = edges[2 * e + 1] - first;
-        neighbours_[next[i]++] = {tables[e], j, 1, k};
-        neighbours_[next[j]++] = {tables[e], i, k, 1};
-    }
+    const std::size_t n = batch_.sites(example), k = batch_.n_labels;
+    neighbours_.set(batch_, example);
     score_.resize(k);
     if (k == 2) {
-        pulls_.resize(2 * m);
-        for (std::size_t a = 0; a < 2 * m; ++a) {
-            const auto [table, site, other, own] = neighbours_[a];
-            pulls_[a] = {{table[own] - table[0], table[other + own] - table[other]}, site};
+        pulls_.clear();
+        first_pull_.assign(1, 0);
+        for (std::size_t i = 0; i < n; ++i) {
+            for (const Neighbour& to : neighbours_.of(i))
+                pulls_.push_back({{to.at(1, 0) - to.at(0, 0), to.at(1, 1) - to.at(0, 1)}, to.site});
+            first_pull_.push_back(pulls_.size());
         }
         log_odds_.resize(n);
         logistic_.resize(n);
@@ -85,10 +75,9 @@ void Gibbs::sweep(std::size_t example, std::uint64_t seed, std::uint64_t stream,
             continue;
         }
         std::copy_n(unary + i * k, k, score);
-        for (std::size_t a = first_[i]; a < first_[i + 1]; ++a) {
-            const Neighbour& neighbour = neighbours_[a];
-            const double* const row = neighbour.table + static_cast<std::size_t>(labels[neighbour.site]) * neighbour.label_stride;
-            for (std::size_t l = 0; l < k; ++l) score[l] += row[l * neighbour.own_stride];
+        for (const Neighbour& to : neighbours_.of(i)) {
+            const std::size_t other = static_cast<std::size_t>(labels[to.site]);
+            for (std::size_t l = 0; l < k; ++l) score[l] += to.at(l, other);
         }
         double top = score[0], total = 0;
         for (std::size_t l = 1; l < k; ++l) top = std::max(top, score[l]);
@@ -111,7 +100,7 @@ void Gibbs::sweep_binary(std::size_t example, std::uint64_t seed, std::uint64_t 
     logistic_numbers(seed, stream, draw, n, logistic_.data());
     for (std::size_t i = 0; i < n; ++i) {
         double log_odds = unary[2 * i + 1] - unary[2 * i];
-        for (std::size_t a = first_[i]; a < first_[i + 1]; ++a) log_odds += pulls_[a].of[labels[pulls_[a].site]];
+        for (std::size_t a = first_pull_[i]; a < first_pull_[i + 1]; ++a) log_odds += pulls_[a].of[labels[pulls_[a].site]];
         if (given && given[i] >= 0) log_odds = given[i] ? infinity : -infinity;
         log_odds_[i] = log_odds;
         labels[i] = log_odds > logistic_[i];

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "batch.hpp"
+#include "neighbours.hpp"
 
 namespace perturbmap {
 
@@ -40,13 +41,6 @@ class Gibbs {
     static double work(const Batch& batch) { return 15.0 * static_cast<double>(batch.n_sites * batch.n_labels); }
 
    private:
-    // What a neighbour adds to the scores of a site's labels: `table[y * label_stride + k * own_stride]`.
-    struct Neighbour {
-        const double* table;
-        std::int32_t site;
-        std::size_t label_stride, own_stride;
-    };
-
     // With two labels: what a neighbour with each label adds to the log-odds of label 1.
     struct Pull {
         double of[2];
@@ -61,9 +55,9 @@ class Gibbs {
 
     const Batch& batch_;
     std::size_t example_ = no_example;
-    std::vector<std::size_t> first_;
-    std::vector<Neighbour> neighbours_;
-    std::vector<Pull> pulls_;
+    Neighbours neighbours_;
+    std::vector<Pull> pulls_;  // those of a site begin at first_pull_
+    std::vector<std::size_t> first_pull_;
     std::vector<double> score_, log_odds_, logistic_;
 };
 
