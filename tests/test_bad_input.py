@@ -149,7 +149,7 @@ def test_parallel_edges_add_up() -> None:
 
 def test_structures_say_which_potentials_they_take() -> None:
     """Labels, edges and sizes that do not fit, with the structure that would."""
-    with pytest.raises(ValueError, match=r"two labels, but unary has 3\. Use Chain or Tree"):
+    with pytest.raises(ValueError, match=r"two labels, but unary has 3\. Use Graph for more labels"):
         BinaryGraph().argmax(Potentials(Z3))
     with pytest.raises(ValueError, match=r"consecutive sites.*use Tree"):
         Chain().argmax(Potentials(Z2, np.eye(2), [[0, 2], [0, 1]]))
