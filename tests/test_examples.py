@@ -21,6 +21,7 @@ CLAIMS = {
     "plot_weighted_loss": (r"plain, least expected loss.*cost (.*)", (0.1, 0.35)),
     "plot_grid_search": (r"test words, (.*) % of the letters", (30, 36)),
     "plot_own_solver": (r"learned .*: (.*)% of the cells", (85, 100)),
+    "plot_snakes": (r"(.*) % of the cells of the test snakes", (99, 100)),
 }
 
 # Every warning is an error, but for those that third parties give at import, before the example has begun.
