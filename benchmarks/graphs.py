@@ -114,17 +114,18 @@ def maxima(n_instances: int = 3, seconds: int = 60) -> Iterator[Line]:
         ("grids of 20 x 20 with 4 labels, half repulsive", frustrated_grid, 100),
         ("60 sites, 11 labels, dense", dense, 100),
     ):
-        gaps, times = [], []
+        gaps, ours, theirs = [], 0.0, 0.0
         for seed in range(n_instances):
             f = make(seed)
             began = time.process_time()
             value = float(Graph(n_threads=1, effort=effort).maximise(f)[1][0])
             middle = time.process_time()
             best = proved(f, seconds)
-            times.append((middle - began) / (time.process_time() - middle))
+            ours += middle - began
+            theirs += time.process_time() - middle
             gaps.append(100 * (best - value) / abs(best))
         yield Line(f"maximum of {name}, gap in %", "toulbar2, 60 s", float(np.mean(gaps)), 0.5, at_least=False)
-        yield Line("  time, ours over the peer's", "toulbar2, 60 s", float(np.median(times)), 0.1, at_least=False)
+        yield Line("  time of all, ours over the peer's", "toulbar2, 60 s", ours / theirs, 0.1, at_least=False)
 
 
 def belief_propagation(f: Potentials, damping: float = 0.5, n_rounds: int = 500) -> Floats:
