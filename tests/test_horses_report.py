@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 pytest.importorskip("matplotlib", reason='needs pip install "perturbmap[report]"')
 
+from perturbmap.experiments import exhibits
 from perturbmap.experiments.horses import gallery as horses_gallery
 from perturbmap.experiments.horses import report as horses_report
 from perturbmap.experiments.horses.data import Horses, judge, load_horses
@@ -215,7 +216,9 @@ def test_reliability_is_that_of_the_test_images(real: tuple[Results, Path], expe
 def test_the_gallery_has_no_image_twice(n: int) -> None:
     """The best, those in between and the worst, in their order."""
     losses = np.random.default_rng(n).random(n)
-    picked = [i for group in horses_gallery._pick(losses).values() for i in group]
+    picked = [
+        i for group in exhibits.pick(losses, horses_gallery.N_BEST, horses_gallery.N_BETWEEN).values() for i in group
+    ]
     assert len(picked) == len(set(picked)) == min(n, 13)
     assert (np.diff(losses[picked]) >= 0).all()
 

@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from skimage.segmentation import find_boundaries
 
+from perturbmap.experiments.exhibits import Picture, pick, uri
 from perturbmap.experiments.horses.data import Horses
 from perturbmap.experiments.horses.experiment import Experiment
 from perturbmap.experiments.horses.findings import Cell, Findings
 from perturbmap.experiments.horses.learning import calibrations_of, read
 from perturbmap.experiments.horses.plan import DECODINGS
-from perturbmap.experiments.report import image
 from perturbmap.images import read_image
 from perturbmap.inference import Decoding, LabelPrior
 from perturbmap.potentials import Floats, Labels
-
-Picture = NDArray[np.float64]
 
 LONGEST_SIDE = 220
 N_BEST, N_BETWEEN = 4, 5
@@ -78,7 +76,7 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
     if not shown:
         return None
     ordered_by = next((cell for cell in shown if cell.method == "weighted"), shown[-1])
-    groups = _pick(ordered_by.images([0])[0])
+    groups = pick(ordered_by.images([0])[0], N_BEST, N_BETWEEN)
     readings = []
     for cell in shown:
         w, prior = (np.array(cell.runs[0][name]) for name in ("weights", "prior"))
@@ -96,8 +94,8 @@ def hang(findings: Findings, experiment: Experiment) -> Gallery | None:
         for cell, (labels, q) in zip(shown, readings, strict=True):
             losses = {d.name: 100 * cell.runs[0]["images"][d.name][n] for d in DECODINGS}
             cut, aware = (labels[d.name][sites] for d in (Decoding.MAP, Decoding.LOSS_AWARE))
-            panels.append(Panel(cell.method, losses, _uri(wall.heat(q[sites])), _uri(wall.cut(cut, aware))))
-        return Exhibit(experiment.horses.files[test[n]].stem, _uri(wall.photo), _uri(wall.cut(wall.truth)), panels)
+            panels.append(Panel(cell.method, losses, uri(wall.heat(q[sites])), uri(wall.cut(cut, aware))))
+        return Exhibit(experiment.horses.files[test[n]].stem, uri(wall.photo), uri(wall.cut(wall.truth)), panels)
 
     exhibits = {name: [exhibit(n) for n in group] for name, group in groups.items() if group}
     return Gallery(ordered_by, shown, shares, float(np.average(truth == 1, weights=judged)), exhibits)
@@ -107,16 +105,6 @@ def _shown(findings: Findings, method: str) -> Cell | None:
     """One model per method: that of the decoding chosen by held-out loss, or else that of the best labelling."""
     cell = findings.chosen("small", method) or findings.cells.get(("small", method, Decoding.MAP.name))
     return cell if cell is not None and "weights" in cell.runs[0] else None
-
-
-def _pick(losses: Floats) -> dict[str, list[int]]:
-    """The best, evenly spaced ones, and the worst; none twice."""
-    order = np.argsort(losses, kind="stable").tolist()
-    n_best = min(N_BEST, len(order) // 3)
-    best, rest, worst = order[:n_best], order[n_best : len(order) - n_best], order[len(order) - n_best :]
-    n_between = min(N_BETWEEN, len(rest))
-    spaced = ((np.arange(n_between) + 0.5) * len(rest) / max(1, n_between)).astype(int)
-    return {"The best": best, "In between, evenly spaced": [rest[i] for i in spaced], "The worst": worst}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +155,3 @@ class _Wall:
 
 def _rgb(colour: str) -> Picture:
     return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-
-
-def _uri(picture: Picture) -> str:
-    return image((255 * picture.clip(0, 1)).round().astype(np.uint8))

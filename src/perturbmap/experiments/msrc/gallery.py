@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from perturbmap.experiments.exhibits import Picture, pick, uri
 from perturbmap.experiments.msrc.data import Msrc, Photo
 from perturbmap.experiments.msrc.experiment import Experiment, outcome_name
 from perturbmap.experiments.msrc.findings import Findings
 from perturbmap.experiments.msrc.learning import best_labels, calibrations_of, probabilities
-from perturbmap.experiments.report import image
 from perturbmap.images import read_image
 from perturbmap.images.superpixels import stretch
 from perturbmap.inference.decoding import Decoding
 from perturbmap.potentials import Floats, Labels
-
-Picture = NDArray[np.float64]
 
 LONGEST_SIDE = 240
 N_BEST, N_BETWEEN = 3, 5
@@ -86,7 +83,7 @@ def hang(findings: Findings, experiment: Experiment, msrc: Msrc) -> dict[str, li
     cells = {method: findings.cells[method, Decoding.MAP.name] for method in methods}
     totals = np.maximum(1.0, cells[methods[-1]].totals.sum(axis=1))
     right = {method: 100 * cell.judged.right.sum(axis=1) / totals for method, cell in cells.items()}
-    groups = _pick(right[methods[-1]])
+    groups = pick(-right[methods[-1]], N_BEST, N_BETWEEN)
     numbers = [n for group in groups.values() for n in group]
     photos = [test[n] for n in numbers]
     found: dict[str, tuple[list[Labels], list[Floats]]] = {}
@@ -104,21 +101,11 @@ def hang(findings: Findings, experiment: Experiment, msrc: Msrc) -> dict[str, li
         for method, (labels, q) in found.items():
             y = labels[at]
             heat = q[at][np.arange(len(y)), y]
-            panels.append(Panel(method, right[method][n], _uri(wall.labels(palette[y])), _uri(wall.heat(heat))))
+            panels.append(Panel(method, right[method][n], uri(wall.labels(palette[y])), uri(wall.heat(heat))))
         present = [experiment.classes[k] for k in np.argsort(-photo.pixels.sum(axis=0)) if photo.pixels[:, k].any()]
-        return Exhibit(photo.file.stem, _uri(wall.photo), _uri(wall.truth(palette)), present, panels)
+        return Exhibit(photo.file.stem, uri(wall.photo), uri(wall.truth(palette)), present, panels)
 
     return {name: [exhibit(n) for n in group] for name, group in groups.items() if group}
-
-
-def _pick(accuracies: Floats) -> dict[str, list[int]]:
-    """The best, evenly spaced ones, and the worst; none twice."""
-    order = np.argsort(-accuracies, kind="stable").tolist()
-    n_best = min(N_BEST, len(order) // 3)
-    best, rest, worst = order[:n_best], order[n_best : len(order) - n_best], order[len(order) - n_best :]
-    n_between = min(N_BETWEEN, len(rest))
-    spaced = ((np.arange(n_between) + 0.5) * len(rest) / max(1, n_between)).astype(int)
-    return {"The best": best, "In between, evenly spaced": [rest[i] for i in spaced], "The worst": worst}
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +141,3 @@ class _Wall:
         from matplotlib import colormaps
 
         return np.asarray(colormaps[COLOUR_MAP](q[self.regions])[..., :3])
-
-
-def _uri(picture: Picture) -> str:
-    return image((255 * picture.clip(0, 1)).round().astype(np.uint8))
