@@ -7,6 +7,7 @@ NAMES = (
     "denoising",
     "scribbles",
     "boxes",
+    "snakes",
     "matching",
     "weighted_loss",
     "grid_search",
