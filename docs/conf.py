@@ -42,7 +42,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|np|scipy|sp|sklearn|collections|os|pathlib|typing|types|enum|abc|torch)\..*"),
     (r"py:.*", r"(NDArray|ArrayLike|BaseEstimator|Sequence|Mapping|Iterable|Callable|Hashable|Iterator|Any|Path)"),
     # Names for types, explained once on the first page of the reference.
-    (r"py:.*", r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards)"),
+    (
+        r"py:.*",
+        r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards|AnyMasks|Value)",
+    ),
     (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part|FromMarginals)"),
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),

@@ -15,20 +15,18 @@ from numpy.typing import NDArray
 SNAKE_DIRECTIONS = ("nothing", "up", "down", "left", "right")
 _COLOURS = [(0, 0, 255), (255, 0, 0), (0, 255, 0), (0, 255, 255), (255, 255, 0)]
 
-Grids = list[NDArray[np.int64]]
-
 
 class Snakes(NamedTuple):
     """200 grids to learn from and 100 to be tested on, each with one snake of ten cells.
 
-    X_train, X_test : lists of ``(height, width)`` arrays, numbers of `SNAKE_DIRECTIONS`
+    X_train, X_test : lists of ``(height, width)`` arrays, numbers of ``SNAKE_DIRECTIONS``
     y_train, y_test : lists of arrays of the same shapes, 0 for no snake and 1 to 10 along it
     """
 
-    X_train: Grids
-    y_train: Grids
-    X_test: Grids
-    y_test: Grids
+    X_train: list[NDArray[np.int64]]
+    y_train: list[NDArray[np.int64]]
+    X_test: list[NDArray[np.int64]]
+    y_test: list[NDArray[np.int64]]
 
 
 def load_snakes() -> Snakes:
