@@ -23,6 +23,22 @@ class Batch:
         /,
     ) -> None: ...
 
+class SparseRows:
+    def __init__(
+        self,
+        starts: _Offsets,
+        indices: _Ints,
+        floats: NDArray[np.float32] | None,
+        doubles: _Floats | None,
+        n_columns: int,
+        /,
+    ) -> None: ...
+
+def sparse_product(
+    rows: SparseRows, first: _Offsets, last: _Offsets, weights: _Floats, out: _Floats, n_threads: int, /
+) -> None: ...
+def sparse_pullback(rows: SparseRows, first: _Offsets, last: _Offsets, values: _Floats, out: _Floats, /) -> None: ...
+def sparse_number(rows: SparseRows, first: _Offsets, last: _Offsets, numbers: _Ints, columns: _Ints, /) -> int: ...
 def gumbel(
     seed: int,
     streams: NDArray[np.uint64],
