@@ -121,7 +121,7 @@ class SparseRows(Rows):
         return SparseRows(small, ends - counts, ends, n_threads=1), columns[:n].copy()
 
     def present(self) -> SparseRows:
-        """The same rows with 1 for every entry: which features a site has."""
+        """The same rows with 1 for every entry: the features that a site has."""
         matrix = self.matrix
         ones = SparseMatrix(matrix.starts, matrix.indices, None, matrix.shape[1])
         return self if matrix.values is None else SparseRows(ones, self.starts, self.stops)

@@ -85,7 +85,7 @@ class SGDState(State):
 
     @property
     def average(self) -> Floats:  # type: ignore[override]  # as w
-        """The weights to use."""
+        """The weights to use: the average of the iterates."""
         return self.iterate.average()
 
     def see(self, objective: float) -> None:

@@ -55,7 +55,7 @@ class Iterate:
         return cls(u, lag, numbers)
 
     def weights(self) -> Floats:
-        """The weights w."""
+        """The weights w, multiplied out."""
         return np.asarray(self._scale * self._u)
 
     def average(self) -> Floats:
@@ -63,7 +63,7 @@ class Iterate:
         return self._share * self._u + self._rest * self._lag if self._lags else self._share * self._u
 
     def at(self, positions: Positions) -> Floats:
-        """Some of the weights."""
+        """The weights at some positions."""
         return self._scale * self._u[positions]
 
     @property
