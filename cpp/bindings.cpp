@@ -213,4 +213,5 @@ NB_MODULE(_core, module) {
     module.def("search_pin", &pin<GraphSearch, int>, release());
     module.def("search_moments", &moments<GraphSearch>, release());
     bind_sums(module);
+    bind_trees(module);
 }

@@ -19,10 +19,16 @@ class LogSums {
     // The forest must outlive the sums.
     explicit LogSums(Forest& forest) : forest_(forest) {}
 
-    // Both sweeps. The rest is for the example of the last sweep.
+    // Both sweeps. The rest is for the example of the last sweep; after the first of both alone, from the leaves to the
+    // roots, the next two.
     void sweep(const double* unary);
+    void upward(const double* unary);
 
     double log_partition() const { return total_; }
+    // The probabilities of the labels at a position given that of its parent, or of those of a root; and of those at any
+    // position. They are valid until the next call.
+    Distribution given_parent(std::size_t position, std::size_t above);
+    Distribution marginal(std::size_t position);
     // Times a weight: writes `unary`, adds to `pairwise`.
     void marginals(double weight, double* unary, double* pairwise, std::size_t stride);
     void pinned_values(double* values);

@@ -88,7 +88,7 @@ const double* ScaledSums::inside(std::size_t position) {
                     : row(inside_, position);
 }
 
-bool ScaledSums::sweep(const double* unary) {
+bool ScaledSums::upward(const double* unary) {
     follow_forest();
     if (!is_safe_) return false;
     const std::size_t n = forest_.n_sites();
@@ -132,8 +132,12 @@ bool ScaledSums::sweep(const double* unary) {
             multiply_by(width_, message, row(inside_, parent));
     }
     total_ += scales.value();
+    return true;
+}
+
+bool ScaledSums::downward() {
     for (const std::size_t root : forest_.roots()) std::copy(ones_.begin(), ones_.end(), row(down_, root));
-    for (std::size_t p = 0; p < n; ++p)
+    for (std::size_t p = 0; p < forest_.n_sites(); ++p)
         if (!downward_from(p)) return false;
     return true;
 }
@@ -160,6 +164,16 @@ bool ScaledSums::downward_from(std::size_t position) {
         product(width_, table(forest_[p], true), outside, row(down_, p));
     }
     return true;
+}
+
+Distribution ScaledSums::given_parent(std::size_t position, std::size_t above) {
+    const TreeSite& site = forest_[position];
+    const double* factor = site.parent < 0 ? ones_.data() : table(site, true) + above * width_;
+    return {scratch_.data(), multiply(width_, factor, row(up_, position), scratch_.data())};
+}
+
+Distribution ScaledSums::marginal(std::size_t position) {
+    return {scratch_.data(), multiply(width_, row(up_, position), row(down_, position), scratch_.data())};
 }
 
 void ScaledSums::add_pair(const TreeSite& site, const double* parent, const double* child, double weight, double* pairwise,

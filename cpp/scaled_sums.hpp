@@ -23,11 +23,16 @@ class ScaledSums {
     // The forest must outlive the sums.
     explicit ScaledSums(const Forest& forest);
 
-    // Both sweeps; false where numbers may be lost. The next four are for the example and potentials of the last
-    // sweep, and only if it was true.
-    bool sweep(const double* unary);
+    // Both sweeps; false where numbers may be lost. What follows is for the example and potentials of the last sweep, and
+    // only if it was true; after the first of both alone, from the leaves to the roots, the next two.
+    bool sweep(const double* unary) { return upward(unary) && downward(); }
+    bool upward(const double* unary);
 
     double log_partition() const { return total_; }
+    // The probabilities of the labels at a position given that of its parent, or of those of a root; and of those at any
+    // position. They are valid until the next call.
+    Distribution given_parent(std::size_t position, std::size_t above);
+    Distribution marginal(std::size_t position);
     // Times a weight: writes `unary`, adds to `pairwise`; if all edges share their table, only add_shared() adds to it.
     void marginals(double weight, double* unary, double* pairwise, std::size_t stride);
     // Writes the pinned sums; false where one is so small that it may be lost.
@@ -47,6 +52,7 @@ class ScaledSums {
     const double* table(const TreeSite& site, bool parent_is_row) const;
     // The product of the messages of the children.
     const double* inside(std::size_t position);
+    bool downward();
     bool downward_from(std::size_t position);
     void add_pair(const TreeSite& site, const double* parent, const double* child, double weight, double* pairwise,
                   std::size_t stride);

@@ -54,6 +54,14 @@ class TreeDP {
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
              TreePins* pins);
 
+    // What the last maximum was found by: the forest; the best score of the subtree of a position for each of its labels,
+    // up to a constant; and its best label for a label of its parent.
+    const Forest& forest() const { return forest_; }
+    const double* up(std::size_t position) const { return up_.data() + position * forest_.n_labels(); }
+    Pointer pointer(std::size_t position, std::size_t above) const {
+        return up_pointer_[position * forest_.n_labels() + above];
+    }
+
    private:
     void upward_max();
     void backtrack(std::int32_t* labels) const;

@@ -47,23 +47,6 @@ class Pinned(Protocol):
         ...
 
 
-class PinnedSums(Protocol):
-    """All pinned sums ``log sum { exp f(y) : y_d = k }`` of a batch: `Pinned` with log-sum-exp for max.
-
-    ``values`` is ``-inf`` where a pin contradicts the given labels or the structure. Its softmax over the labels
-    of a site is the site's marginal.
-    """
-
-    @property
-    def values(self) -> Floats:
-        """The pinned sums, shape ``(..., n_sites, n_labels)``."""
-        ...
-
-    def moments(self, weights: ArrayLike) -> Moments:
-        """``sum_{d,k} weights[d, k] * marginals given y_d = k``, the gradient of ``sum(weights * values)``."""
-        ...
-
-
 class InfeasibleError(ValueError):
     """Raised where no labelling has the given labels."""
 
@@ -151,26 +134,6 @@ class Structure(Part):
         return pinned.free, pinned.values
 
 
-class SummableStructure(Structure):
-    """A structure over which ``exp f`` can also be summed."""
-
-    can_sum = True
-
-    @abstractmethod
-    def log_partition(
-        self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
-    ) -> tuple[Floats, Moments]:
-        """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and the marginals.
-
-        With ``weights``, one for each example, the marginals of each are multiplied by its weight: they are the
-        gradient of the weighted sum of A.
-        """
-
-    @abstractmethod
-    def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
-        """The same sum over the labellings with ``y_d = k``, for all sites and labels."""
-
-
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
     """Checks given labels; returns a copy of them, or None."""
     if not isinstance(f, Potentials):
@@ -207,26 +170,6 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
         f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
         "contradicts the given labels or the structure."
     )
-
-
-def check_example_weights(f: Potentials, weights: ArrayLike) -> Floats:
-    """Finite weights, one for each example."""
-    array = np.asarray(weights, dtype=np.float64)
-    if array.shape not in ((), (len(f),)) or not np.isfinite(array).all():
-        raise ValueError(
-            f"weights must be finite, one number or one for each example, {len(f)}, but has shape {array.shape}."
-        )
-    return np.ascontiguousarray(np.broadcast_to(array, (len(f),)))
-
-
-def require_sums(structure: Structure, who: str, instead: str) -> SummableStructure:
-    """The structure as one that can sum; TypeError says who needs it and what to use instead."""
-    if not isinstance(structure, SummableStructure):
-        raise TypeError(
-            f"{who} sums over all labellings, which is possible for some structures, such as Chain and Tree, but not "
-            f"for {type(structure).__name__}: use {instead}, which needs only the best labelling."
-        )
-    return structure
 
 
 class PinnedOneByOne:
