@@ -91,7 +91,7 @@ class Forest {
 };
 
 // Only differences of a message matter; with the maximum at zero, small ones survive beside large terms.
-// Returns what was the maximum.
+// Returns what was the maximum; a message of -inf alone stays as it is.
 double normalise(std::size_t k, double* message);
 
 void transpose(std::size_t k, const double* table, double* out);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "padded_rows.hpp"
+#include "pin_values.hpp"
 #include "push_weights.hpp"
 
 namespace perturbmap {
@@ -14,6 +15,10 @@ double LogSums::distribution(const double* a, const double* b) {
     probability_.resize(padded(width));
     for (std::size_t k = 0; k < width; ++k) argument_[k] = a[k] + b[k];
     const double top = highest(width, argument_.data());
+    if (top == impossible) {
+        std::fill(probability_.begin(), probability_.end(), 0.0);
+        return impossible;
+    }
     exponentials(width, argument_.data(), top, probability_.data());
     const double sum = total(probability_.size(), probability_.data());
     scale(probability_.size(), 1 / sum, probability_.data());

@@ -1,8 +1,9 @@
-// Sums over the labellings of a rooted forest, on logarithms: for any finite potentials, and slower.
+// Sums over the labellings of a rooted forest, on logarithms: for any potentials that are finite or -inf, and slower.
 //
 // Sum.      The sweeps of tree_dp.hpp with log-sum-exp for max; messages are shifted to have their maximum at zero.
 // Pinned    sums, log sum { exp f(y) : y_d = k }, are read off the messages; for their moments, the marginals given
 // sums.     y_d = k, push_weights.hpp has the method.
+// Forbidden labels and pairs have the potential -inf. Where no labelling is left, log Z is -inf, and nothing else counts.
 // Cost.     O(edges * K^2), with an exponential for each entry of each table.
 #pragma once
 
@@ -37,7 +38,8 @@ class LogSums {
 
    private:
     double* row(std::vector<double>& array, std::size_t position) { return array.data() + position * forest_.n_labels(); }
-    // Writes the distribution proportional to exp(a + b) to probability_; returns the logarithm of its sum.
+    // Writes the distribution proportional to exp(a + b) to probability_; returns the logarithm of its sum. Where all is
+    // -inf, so is that, and the probabilities are zeros.
     double distribution(const double* a, const double* b);
     // Writes a message with its maximum at zero; returns what was its maximum.
     double message(const TreeSite& site, bool upward, const double* in, double* out);

@@ -111,7 +111,10 @@ void TreeBest::run(std::size_t copy, std::size_t example, std::size_t n, std::in
     }
     if (n == 0) return;
     values[0] = dp_.maximise(copy, example, labels);
-    if (values[0] == impossible) return;
+    if (values[0] == impossible) {
+        std::fill_n(labels, n_sites, -1);
+        return;
+    }
 
     const Forest& forest = dp_.forest();
     labels_.resize(n_sites);

@@ -10,6 +10,8 @@
 // Moments.  The maximiser of pin (d, k) is read off the arg-max pointers, outwards from d. The weighted sum
 //           over all pins needs no maximiser listed: their weights are pushed along the pointers, upwards
 //           and then downwards, and meet at each site and edge.
+// Forbidden labels and pairs have the potential -inf, as labels other than a given one do. Where no labelling is left, the
+//           maximum is -inf, and the labels are any.
 // Cost.     O(edges * K^2) for values, O(sites * K) for moments.
 // Ties.     The smallest label, from the root down.
 #pragma once
@@ -46,7 +48,7 @@ class TreeDP {
    public:
     explicit TreeDP(const Batch& batch) : forest_(batch) {}
 
-    // Writes the labels (n_sites) of the maximum; returns their score.
+    // Writes the labels (n_sites) of the maximum; returns their score, or -inf where there is none.
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
 
     // Writes also the pinned values (n_sites, K) that pin_values.hpp defines, for the mask `wanted` of the same shape or
@@ -64,7 +66,8 @@ class TreeDP {
 
    private:
     void upward_max();
-    void backtrack(std::int32_t* labels) const;
+    // Whether there is a labelling.
+    bool backtrack(std::int32_t* labels) const;
     std::size_t find_needed(const std::uint8_t* wanted, const std::int32_t* labels);
 
     Forest forest_;

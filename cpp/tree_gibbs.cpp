@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "pin_values.hpp"
 #include "uniform.hpp"
@@ -9,6 +10,8 @@
 namespace perturbmap {
 
 namespace {
+
+constexpr double no_answer = std::numeric_limits<double>::quiet_NaN();
 
 // The label at which the running sum of the weights exceeds u times all of them; never one without weight.
 std::int32_t draw_from(std::size_t k, const Distribution& distribution, double u) {
@@ -64,6 +67,10 @@ void TreeGibbs::sample(std::size_t copy, std::size_t example, std::uint64_t seed
                        std::int32_t* labels) {
     sweep(copy, example, Swept::upwards);
     const std::size_t n = forest_.n_sites();
+    if (total_ == impossible) {
+        std::fill_n(labels, n, -1);
+        return;
+    }
     uniform_.resize(n);
     uniform_numbers(seed, stream, draw, n, uniform_.data());
     for (std::size_t p = 0; p < n; ++p) {
@@ -77,6 +84,7 @@ void TreeGibbs::sample(std::size_t copy, std::size_t example, std::uint64_t seed
 
 double TreeGibbs::entropy(std::size_t copy, std::size_t example) {
     sweep(copy, example, Swept::both);
+    if (total_ == impossible) return no_answer;
     const Batch& batch = forest_.batch();
     const std::size_t k = forest_.n_labels(), n = forest_.n_sites();
     const bool is_shared = batch.tables.are_shared();
@@ -105,6 +113,7 @@ double TreeGibbs::log_partition_given(const double* unary, const std::int32_t* g
 double TreeGibbs::probability(std::size_t copy, std::size_t example, std::size_t n, const std::int32_t* sites,
                               const std::int32_t* labels) {
     sweep(copy, example, Swept::both);
+    if (total_ == impossible) return no_answer;
     const Batch& batch = forest_.batch();
     if (placed_ != example) {
         positions_.resize(forest_.n_sites());

@@ -7,6 +7,7 @@
 //           f(y). It is never below zero.
 // Spans.    Where the sites are connected, the probability is the marginal of the one nearest to the root, times that of each
 //           other given its parent. Elsewhere it is Z given the labels over Z.
+// Forbidden labels and pairs have the potential -inf. Where no labelling is left, labels are -1, and numbers NaN.
 // Cost.     O(edges * K^2) for the sweeps over an example; O(sites * K) for each sample; O(K) for each site of a span, or
 //           another sweep where its sites are not connected.
 // Reference. Chib, Calculating posterior distributions and modal estimates in Markov mixture models, Journal of

@@ -59,7 +59,9 @@ from .structures import (
     Span,
     Structure,
     SummableStructure,
+    Transitions,
     Tree,
+    bio_transitions,
 )
 from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
 
@@ -122,10 +124,12 @@ __all__ = [
     "SuffixAveraging",
     "SummableStructure",
     "TaskLoss",
+    "Transitions",
     "Tree",
     "UniformAveraging",
     "WeightedHamming",
     "ZeroOne",
+    "bio_transitions",
     "datasets",
     "decode",
     "graph_edges",

@@ -8,6 +8,7 @@ from perturbmap.structures.graph import Graph
 from perturbmap.structures.matching import Matching
 from perturbmap.structures.spans import Span
 from perturbmap.structures.summable import SummableStructure
+from perturbmap.structures.transitions import Transitions, bio_transitions
 from perturbmap.structures.tree import Chain, Tree
 
 __all__ = [
@@ -23,5 +24,7 @@ __all__ = [
     "Span",
     "Structure",
     "SummableStructure",
+    "Transitions",
     "Tree",
+    "bio_transitions",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable, Sequence
 from copy import copy as shallow_copy
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap import _core
-from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
+from perturbmap.potentials import Floats, Labels, Layout, Mask, Moments, Potentials
 from perturbmap.support.parts import Part
 
 S = TypeVar("S", bound="Structure")
@@ -81,8 +82,11 @@ class Structure(Part):
     is_exact: bool = True
     #: Whether ``exp f`` can also be summed over the labellings: see `SummableStructure`.
     can_sum: ClassVar[bool] = False
-    #: Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``.
-    is_plain: ClassVar[bool] = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``."""
+        return False
 
     @property
     def sweeps(self) -> Any:
@@ -93,6 +97,15 @@ class Structure(Part):
     def allows_every_labelling(self) -> bool:
         """Whether no combination of labels is ruled out, whatever the potentials; if not, labels are tried first."""
         return False
+
+    def check_classes(self, classes: Sequence[Hashable]) -> None:
+        """Raises ValueError where the structure was made for other labels than these, or for another order."""
+
+    def check_labels(self, layout: Layout, labels: Labels, n_labels: int) -> None:
+        """Raises `InfeasibleError` where labels, -1 if not known, are ruled out whatever the potentials.
+
+        It is asked once of all examples that are learned from; it may leave to `maximise` what takes long.
+        """
 
     def with_threads(self: S, n_threads: int | None) -> S:
         """The same with so many threads; with one, for those who share the examples out to threads themselves."""
