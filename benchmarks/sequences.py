@@ -53,7 +53,31 @@ def what_sums_tell() -> Iterator[Line]:
         yield Line(what, "our own sums", seconds / sums, bar, at_least=False)
 
 
+def forbidden() -> Iterator[Line]:
+    """Three pairs in ten: beside none, and beside a large negative number in the tables."""
+    f = chains()
+    pairs = np.random.default_rng(1).random((N_LABELS, N_LABELS)) < 0.7
+    plain, ruled = Chain(n_threads=1), Chain(n_threads=1, allowed=pairs)
+    assert f.pairwise is not None
+    lowered = Potentials.on(f.layout, f.unary, np.where(pairs, f.pairwise, -1e4))
+    tasks: list[Callable[[], object]] = [
+        partial(ruled.maximise, f),
+        partial(plain.maximise, f),
+        partial(ruled.log_partition, f),
+        partial(plain.log_partition, f),
+        partial(plain.log_partition, lowered),
+    ]
+    best, best_of_all, sums, sums_of_all, sums_lowered = interleaved(tasks, repeats=25, clock=process_time)
+    what = f"3 pairs of 10 forbidden, chain of {LENGTH}, K={N_LABELS}"
+    yield Line(f"{what}: best labels, time over that with none", "ourselves", best / best_of_all, 1.5, at_least=False)
+    yield Line(
+        f"{what}: log-partition, time over that with none", "ourselves", sums / sums_of_all, 1.5, at_least=False
+    )
+    yield Line(f"{what}: log-partition", "ourselves, -1e4 in the tables", sums_lowered / sums, 1)
+
+
 BENCHMARKS = [
     Benchmark("k best labellings of sequences", k_best),
     Benchmark("entropy, spans and samples of sequences", what_sums_tell),
+    Benchmark("forbidden pairs of sequences", forbidden),
 ]

@@ -46,17 +46,22 @@ void ScaledSums::pinned_moments(const double* weights, double* unary, double* pa
         std::copy(w, w + k_, row(mass_, p));
     }
     std::fill(ratio_.begin(), ratio_.end(), 0.0);
+    // A weight of zero stays zero, also where the label is impossible: then there is nothing to divide by.
+    auto divide = [&](const double* in, const double* by) {
+        if (has_forbidden_)
+            for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] == 0 ? 0.0 : in[k] / by[k];
+        else
+            for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] / by[k];
+    };
     // P(parent = a | child = k) = outside(a) * table(a, k) / down(k), and the same with up and message.
     auto up = [&](std::size_t p, const double* in, double* out) {
-        const double* down = row(down_, p);
-        for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] == 0 ? 0.0 : in[k] / down[k];
+        divide(in, row(down_, p));
         product(width_, table(forest_[p], false), ratio_.data(), out);
         multiply_by(width_, row(outside_, p), out);
         add_pair(forest_[p], row(outside_, p), ratio_.data(), 1.0, pairwise, stride);
     };
     auto down = [&](std::size_t p, const double* in, double* out) {
-        const double* message = row(message_, p);
-        for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] == 0 ? 0.0 : in[k] / message[k];
+        divide(in, row(message_, p));
         product(width_, table(forest_[p], true), ratio_.data(), scratch_.data());
         add_products(k_, 1.0, scratch_.data(), row(up_, p), out);
         add_pair(forest_[p], ratio_.data(), row(up_, p), 1.0, pairwise, stride);

@@ -97,10 +97,7 @@ const double* ScaledSums::inside(std::size_t position) {
 }
 
 bool ScaledSums::keeps(const double* numbers) const {
-    if (!has_forbidden_) return true;
-    bool fit = true;
-    for (std::size_t k = 0; k < k_; ++k) fit &= numbers[k] == 0 || numbers[k] >= smallest_entry;
-    return fit;
+    return !has_forbidden_ || are_zero_or_at_least(width_, numbers, smallest_entry);
 }
 
 bool ScaledSums::upward(const double* unary) {
