@@ -22,7 +22,7 @@ class Rules(NamedTuple):
 
 @final
 class Transitions(Part):
-    """Which labels a chain may have first, last and one after another; all others are impossible.
+    """Which labels may come first, last and one after another in a chain; all else is impossible.
 
     pairs : (n_labels, n_labels) booleans, whether the label of the column may follow that of the row
     starts : (n_labels,) booleans, whether a chain may begin with the label; any by default

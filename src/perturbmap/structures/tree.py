@@ -255,7 +255,7 @@ class Chain(_Forest):
         return ParallelEdges(f, forbid(f, as_transitions(self.allowed).rules(f.n_labels)))
 
     def joined(self, layout: Layout) -> Layout:
-        """Consecutive sites, joined."""
+        """The same sites, consecutive ones of each example joined."""
         return Layout.of_counts(layout.site_counts)
 
 
@@ -284,5 +284,5 @@ class Tree(_Forest):
         return ParallelEdges.merge(own) if f.n_edges else ParallelEdges.keep(own)
 
     def joined(self, layout: Layout) -> Layout:
-        """The edges as they are."""
+        """The same layout, with its own edges."""
         return layout
