@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, solvers, store
+from benchmarks import baselines, converging, core, graphs, learning, sequences, solvers, store
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -14,6 +14,7 @@ parser.add_argument(
 arguments = parser.parse_args()
 everything = [
     *core.BENCHMARKS,
+    *sequences.BENCHMARKS,
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
     *solvers.BENCHMARKS,

@@ -214,4 +214,5 @@ NB_MODULE(_core, module) {
     module.def("search_moments", &moments<GraphSearch>, release());
     bind_sums(module);
     bind_sparse(module);
+    bind_trees(module);
 }

@@ -56,9 +56,12 @@ from .structures import (
     Matching,
     Maximum,
     Pinned,
+    Span,
     Structure,
     SummableStructure,
+    Transitions,
     Tree,
+    bio_transitions,
 )
 from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
 
@@ -112,6 +115,7 @@ __all__ = [
     "SequenceModel",
     "SiteLabels",
     "Solver",
+    "Span",
     "Step",
     "Store",
     "Structure",
@@ -120,10 +124,12 @@ __all__ = [
     "SuffixAveraging",
     "SummableStructure",
     "TaskLoss",
+    "Transitions",
     "Tree",
     "UniformAveraging",
     "WeightedHamming",
     "ZeroOne",
+    "bio_transitions",
     "datasets",
     "decode",
     "graph_edges",

@@ -87,6 +87,19 @@ def tree_pinned_sums(batch: Batch, values: _Floats, n_threads: int, /) -> None: 
 def tree_pinned_sums_moments(
     batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
 ) -> None: ...
+def tree_best(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
+def tree_sample(batch: Batch, seed: int, streams: NDArray[np.uint64], labels: _Ints, n_threads: int, /) -> None: ...
+def tree_entropy(batch: Batch, values: _Floats, n_threads: int, /) -> None: ...
+def tree_spans(
+    batch: Batch,
+    span_offsets: _Offsets,
+    offsets: _Offsets,
+    sites: _Ints,
+    labels: _Ints,
+    values: _Floats,
+    n_threads: int,
+    /,
+) -> None: ...
 def elimination_sum(
     batch: Batch,
     weights: _Floats,
