@@ -57,6 +57,7 @@ MAIN = [
     "LBFGS",
     "BCFW",
     "StructuredPredictor",
+    "TokenFeatures",
     "regularisation_path",
     "SequenceModel",
     "GraphModel",

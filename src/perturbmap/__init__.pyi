@@ -4,7 +4,15 @@ from . import nn as nn
 from .data import Example
 from .data.store import Store, write_store
 from .distributed import LocalSGD
-from .estimator import FitInterruptedWarning, StructuredPredictor, regularisation_path
+from .estimator import (
+    Explanation,
+    FeatureWeight,
+    FitInterruptedWarning,
+    StructuredPredictor,
+    TokenFeatures,
+    TransitionWeight,
+    regularisation_path,
+)
 from .inference import (
     CONVERGING,
     COUNTED,
@@ -84,6 +92,8 @@ __all__ = [
     "ExactLogLikelihood",
     "ExactMarginalLogLikelihood",
     "Example",
+    "Explanation",
+    "FeatureWeight",
     "FitInterruptedWarning",
     "FromSolver",
     "Graph",
@@ -120,6 +130,8 @@ __all__ = [
     "SuffixAveraging",
     "SummableStructure",
     "TaskLoss",
+    "TokenFeatures",
+    "TransitionWeight",
     "Tree",
     "UniformAveraging",
     "WeightedHamming",
