@@ -68,7 +68,7 @@ from .structures import (
     SummableStructure,
     Tree,
 )
-from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
+from .task_losses import BalancedHamming, Hamming, SpanScores, TaskLoss, WeightedHamming, ZeroOne, span_f1
 
 __version__: str
 
@@ -122,6 +122,7 @@ __all__ = [
     "SequenceModel",
     "SiteLabels",
     "Solver",
+    "SpanScores",
     "Step",
     "Store",
     "Structure",
@@ -151,6 +152,7 @@ __all__ = [
     "regularisation_path",
     "sample",
     "solvers",
+    "span_f1",
     "structures",
     "task_losses",
     "testing",
