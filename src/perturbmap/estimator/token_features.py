@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from numbers import Real
 from operator import getitem
 from typing import Any, final
@@ -56,8 +56,8 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
     def fit_transform(self, X: Sequence[Any], y: object = None) -> list[sp.csr_array]:
         """Learns the names of X, and gives its matrices: faster than one after the other."""
         min_count = check_count("min_count", self.min_count)
-        vocabulary: dict[str, int] = {}
-        matrix = _matrix(X, vocabulary, is_learning=True)
+        growing = _Growing()
+        matrix, vocabulary = _matrix(X, growing), dict(growing)
         if min_count > 1:
             kept = np.flatnonzero(np.bincount(matrix.indices, minlength=matrix.shape[1]) >= min_count)
             matrix, names = matrix[:, kept], list(vocabulary)
@@ -69,7 +69,7 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
 
     def transform(self, X: Sequence[Any]) -> list[sp.csr_array]:
         """One matrix for each sentence, ``(n_tokens, n_features)``; names that the fit has not met are ignored."""
-        return _cut(_matrix(X, self._fitted_vocabulary(), is_learning=False), X)
+        return _cut(_matrix(X, self._fitted_vocabulary()), X)
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """The names of the columns."""
@@ -104,51 +104,35 @@ def holds_tokens(X: Any) -> bool:
     return False
 
 
-@final
-class _Book:
-    """The features that are met, each a column and a number; a feature that was met before is looked up in C.
-
-    columns, numbers : the column of each entry, -1 for none, and the number that stands there
-    """
-
-    def __init__(self, vocabulary: dict[str, int], is_learning: bool) -> None:
-        self.columns, self.numbers = array("i"), array("f")
-        self._vocabulary, self._is_learning = vocabulary, is_learning
-
-    def enter(self, name: str, number: float) -> int:
-        """The number of a new entry; a name that was not met before is learned, or has no column."""
-        column = -1
-        if number != 0:
-            column = self._vocabulary.get(name, -1)
-            if column < 0 and self._is_learning:
-                column = self._vocabulary[name] = len(self._vocabulary)
-        self.columns.append(column)
-        self.numbers.append(number)
-        return len(self.columns) - 1
-
-    def entries(self, tokens: Sequence[Any]) -> NDArray[np.int32]:
-        """The entries of all tokens, one after another; TypeError where a token is no plain dict or list of names."""
-        names = chain.from_iterable(tokens)
-        if all(isinstance(token, (dict, Mapping)) for token in tokens):
-            values = chain.from_iterable(token.values() for token in tokens)
-            return np.fromiter(map(getitem, map(_ByName(self).__getitem__, names), values), dtype=np.int32)
-        if any(isinstance(token, (Mapping, str)) for token in tokens):
-            raise TypeError
-        return np.fromiter(map(_Listed(self).__getitem__, names), dtype=np.int32)
-
-
-class _Listed(dict[str, int]):
-    """The entry of each name of a list."""
-
-    def __init__(self, book: _Book) -> None:
-        super().__init__()
-        self._book = book
+class _Growing(dict[str, int]):
+    """A vocabulary that is learned: a name that is new gets the next column."""
 
     def __missing__(self, name: Any) -> int:
         if not isinstance(name, str):
             raise TypeError
-        self[name] = self._book.enter(name, 1.0)
+        self[name] = len(self)
         return self[name]
+
+
+@final
+class _Book:
+    """The features that are met in dicts, each a column and a number; one that was met before is looked up in C.
+
+    columns, numbers : the column of each entry, -1 for none, and the number that stands there
+    """
+
+    def __init__(self, vocabulary: dict[str, int]) -> None:
+        self.columns, self.numbers = array("i"), array("f")
+        self._vocabulary, self._is_learning = vocabulary, isinstance(vocabulary, _Growing)
+
+    def enter(self, name: str, number: float) -> int:
+        """The number of a new entry; zero has no column, and neither has a name that was not learned."""
+        column = -1
+        if number != 0:
+            column = self._vocabulary[name] if self._is_learning else self._vocabulary.get(name, -1)
+        self.columns.append(column)
+        self.numbers.append(number)
+        return len(self.columns) - 1
 
 
 class _ByName(dict[str, "_ByValue"]):
@@ -188,30 +172,49 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (Real, np.bool_)) and abs(float(value)) <= _LARGEST
 
 
-def _matrix(X: Sequence[Any], vocabulary: dict[str, int], *, is_learning: bool) -> sp.csr_array:
-    """All tokens one after another; new names go into the vocabulary while it is learned."""
+def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
+    """All tokens one after another; new names go into the vocabulary if it is growing."""
     if not isinstance(X, (list, tuple)):
         raise ValueError(f"X must be a list of sentences, each a list of tokens, but is a {type(X).__name__}.")
     if not X:
         raise ValueError("X must hold at least one sentence, but is empty.")
     try:
         tokens = list(chain.from_iterable(X))
-        book = _Book(vocabulary, is_learning)
-        entries = book.entries(tokens)
+        columns, numbers = _features(tokens, vocabulary)
     except TypeError:  # something is nested, or is no token at all: one by one, to say which
-        if is_learning:
+        if isinstance(vocabulary, _Growing):
             vocabulary.clear()
         tokens = [_flat(f"X[{n}][{d}]", token) for n, x in enumerate(X) for d, token in enumerate(_sentence(n, x))]
-        book = _Book(vocabulary, is_learning)
-        entries = book.entries(tokens)
-    columns = np.array(book.columns, dtype=np.int32)[entries]
+        columns, numbers = _features(tokens, vocabulary)
     is_there = columns >= 0
     ends = np.concatenate([[0], np.cumsum([len(token) for token in tokens], dtype=np.int64)])
     starts = np.concatenate([[0], np.cumsum(is_there)])[ends].astype(np.int32 if len(columns) < 2**31 else np.int64)
-    numbers = np.array(book.numbers, dtype=np.float32)[entries[is_there]]
-    matrix = sp.csr_array((numbers, columns[is_there], starts), shape=(len(tokens), len(vocabulary)))
+    matrix = sp.csr_array((numbers[is_there], columns[is_there], starts), shape=(len(tokens), len(vocabulary)))
     matrix.sum_duplicates()
     return matrix
+
+
+def _features(tokens: Sequence[Any], vocabulary: dict[str, int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The columns of the features of all tokens, -1 for those that have none, and their numbers.
+
+    TypeError where a token is neither a plain dict nor a list of names, or where there are both.
+    """
+    if all(isinstance(token, (dict, Mapping)) for token in tokens):
+        book = _Book(vocabulary)
+        values = chain.from_iterable(token.values() for token in tokens)
+        looked_up = map(getitem, map(_ByName(book).__getitem__, chain.from_iterable(tokens)), values)
+        entries = np.fromiter(looked_up, dtype=np.int32)
+        return np.array(book.columns, dtype=np.int32)[entries], np.array(book.numbers, dtype=np.float32)[entries]
+    if any(isinstance(token, (Mapping, str)) for token in tokens):
+        raise TypeError
+    names = list(chain.from_iterable(tokens))
+    if isinstance(vocabulary, _Growing):
+        columns = np.fromiter(map(vocabulary.__getitem__, names), dtype=np.int32, count=len(names))
+    else:
+        if not all(issubclass(kind, str) for kind in set(map(type, names))):
+            raise TypeError
+        columns = np.fromiter(map(vocabulary.get, names, repeat(-1)), dtype=np.int32, count=len(names))
+    return columns, np.ones(len(names), dtype=np.float32)
 
 
 def _sentence(n: int, sentence: Any) -> Sequence[Any]:
