@@ -1,7 +1,7 @@
 """Parts of speech: the same named features, learned from in five ways; and from few tags in four.
 
 Features.   Names, binary: the word, its affixes and shape, its neighbours; how many of these, the CRF says on dev.
-Penalties.  Each method's is chosen by its accuracy on dev.
+Penalties.  Each method's is chosen by its accuracy on dev, in steps of half a decade until both neighbours are worse.
 Few tags.   Every tenth sentence is labelled, and of the others nothing is known, or the tags of some words:
             Algorithm 3, with kappa chosen on dev, beside the tenth alone and beside all tags. The penalty is that of
             the tenth.
@@ -25,7 +25,7 @@ from typing import Any, final
 from perturbmap.experiments.results import Results
 from perturbmap.experiments.tagging.data import FEATURES, KNOWN, Corpus
 from perturbmap.experiments.tagging.learning import Job, run
-from perturbmap.experiments.tagging.plan import BASE, METHODS, OURS, Effort
+from perturbmap.experiments.tagging.plan import BASE, C2S, FIRST_KAPPA, KAPPAS, METHODS, OURS, Effort
 from perturbmap.support.progress import Progress
 
 #: From a job to an entry of the results.
@@ -63,52 +63,67 @@ class Experiment:
 
     def run(self, results: Results, methods: Sequence[str], progress: Progress, run: Run = in_a_process) -> None:
         """Fills in what is missing of the results, one tagger after another: each may use all cores."""
-        n_known = len(self.effort.c2s(OURS)) + 2 * len(self.effort.kappas) if OURS in methods else 0
-        n_features = len(FEATURES) if self.effort.is_searched else 0
-        progress.start(n_features + sum(len(self.effort.c2s(m)) for m in methods) + n_known, 0)
-        for batch in self._batches(results, methods):
-            for job in batch:
-                name = entry_name(job)
-                if name in results:
-                    progress.finish(None)
-                    continue
-                progress.begin(name)
-                results[name] = run(job)
-                progress.finish(1 - results[name]["accuracy"])
+        n_searches = len(methods) + (3 if OURS in methods else 0)
+        progress.start(3 * n_searches + len(FEATURES) if self.effort.is_searched else n_searches, 0)  # about
+        for job in self._missing(results, methods):
+            progress.begin(entry_name(job))
+            entry = run(job)
+            results[entry_name(job)] = entry
+            progress.finish(1 - entry["accuracy"])
 
-    def _batches(self, results: Results, methods: Sequence[str]) -> Iterator[list[Job]]:
-        """What is to be learned, in the order of the choices: a batch may depend on the results of those before."""
+    def _missing(self, results: Results, methods: Sequence[str]) -> Iterator[Job]:
+        """What is to be learned; what comes next may depend on the results of what came before."""
         if self.effort.is_searched:
-            yield [self.job(BASE, features) for features in FEATURES]
-        chosen = self.features(results)
+            yield from (job for f in FEATURES if entry_name(job := self.job(BASE, f)) not in results)
         for method in methods:
-            yield self.candidates(method, chosen, "all")
-        if OURS in methods:
-            yield self.candidates(OURS, chosen, "tenth")
-            for known in ("none", "some"):
-                yield [replace(self.chosen(results, OURS, "tenth"), known=known, kappa=k) for k in self.effort.kappas]
+            yield from self._search(results, self.candidates(results, method, "all"))
+        for known in ("tenth", "none", "some") if OURS in methods else ():
+            yield from self._search(results, self.candidates(results, OURS, known))
+
+    def _search(self, results: Results, candidates: list[Job]) -> Iterator[Job]:
+        """From where the search begins, to the best whose neighbours in the list are both known to be worse."""
+        first = next(job for job in candidates if self._is_first(job))
+        if entry_name(first) not in results:
+            yield first
+        while self.effort.is_searched:
+            place = candidates.index(_best(results, candidates))
+            around = candidates[max(0, place - 1) : place + 2]
+            missing = [job for job in around if entry_name(job) not in results]
+            if not missing:
+                return
+            yield from missing
+
+    def _is_first(self, job: Job) -> bool:
+        if job.known in ("none", "some"):
+            return job.kappa == FIRST_KAPPA
+        return job.c2 == METHODS[job.method].first_c2
 
     def job(self, method: str, features: str) -> Job:
-        """A tagger that learns from all tags, with the penalty that is taken without a search."""
-        c2 = METHODS[method].quick_c2
-        return Job(self.folder, method, features, "all", c2, 1.0, self.effort, self.seed, self.n_threads)
+        """A tagger that learns from all tags, with the penalty at which the search begins."""
+        c2 = METHODS[method].first_c2
+        return Job(self.folder, method, features, "all", c2, FIRST_KAPPA, self.effort, self.seed, self.n_threads)
 
-    def candidates(self, method: str, features: str, known: str) -> list[Job]:
-        """The taggers of a method, one for each penalty."""
-        return [replace(self.job(method, features), known=known, c2=c2) for c2 in self.effort.c2s(method)]
+    def candidates(self, results: Results, method: str, known: str) -> list[Job]:
+        """Among which one is chosen: penalties, or with the penalty of the tenth, weights of the other sentences."""
+        if known in ("none", "some"):
+            return [replace(self.chosen(results, method, "tenth"), known=known, kappa=kappa) for kappa in KAPPAS]
+        job = replace(self.job(method, self.features(results)), known=known)
+        return [replace(job, c2=c2) for c2 in C2S]
 
     def features(self, results: Results) -> str:
         """The features with which the CRF is best on dev."""
         if not self.effort.is_searched:
             return list(FEATURES)[-1]
-        return max(FEATURES, key=lambda features: float(results[entry_name(self.job(BASE, features))]["accuracy"]))
+        return _best(results, [self.job(BASE, features) for features in FEATURES]).features
 
     def chosen(self, results: Results, method: str, known: str) -> Job:
-        """The tagger of a method that is best on dev; KeyError where some are missing."""
-        features = self.features(results)
-        if known in ("none", "some"):
-            base = self.chosen(results, method, "tenth")
-            jobs = [replace(base, known=known, kappa=kappa) for kappa in self.effort.kappas]
-        else:
-            jobs = self.candidates(method, features, known)
-        return max(jobs, key=lambda job: float(results[entry_name(job)]["accuracy"]))
+        """The tagger of a method that is best on dev; KeyError where none was learned."""
+        return _best(results, self.candidates(results, method, known))
+
+
+def _best(results: Results, jobs: Sequence[Job]) -> Job:
+    """The first of those that are there whose accuracy on dev is the greatest."""
+    there = [job for job in jobs if entry_name(job) in results]
+    if not there:
+        raise KeyError(entry_name(jobs[0]))
+    return max(there, key=lambda job: float(results[entry_name(job)]["accuracy"]))

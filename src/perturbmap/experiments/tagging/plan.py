@@ -11,17 +11,15 @@ from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Solv
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: what is learned, and the penalties to choose from, each c2 of crfsuite.
+    """A row of the table: what is learned, and where the search for its penalty begins.
 
-    c2 : of the penalty ``c2 ||w||^2`` beside the sum over sentences, which is ``l2 = 2 c2 / N``
-    quick_c2 : the one that is taken without a search
     objective : None for crfsuite itself
+    first_c2 : of the penalty ``c2 ||w||^2`` beside the sum over sentences, which is ``l2 = 2 c2 / N``
     """
 
     name: str
     objective: Objective | None
-    c2: tuple[float, ...]
-    quick_c2: float
+    first_c2: float = 0.1
 
     @property
     def has_probabilities(self) -> bool:
@@ -33,14 +31,15 @@ class Method:
 PEER, BASE, OURS = "crfsuite", "crf", "marginal"
 
 METHODS: dict[str, Method] = {
-    PEER: Method("python-crfsuite", None, (0.03, 0.1, 0.3), 0.1),
-    BASE: Method("CRF", ExactLogLikelihood(), (0.03, 0.1, 0.3), 0.1),
-    "ssvm": Method("structured SVM", StructuredHinge(), (0.03, 0.1, 0.3), 0.1),
-    "perturb-map": Method("perturb&MAP (Algorithm 1)", LogLikelihood(), (0.03, 0.1, 0.3), 0.1),
-    OURS: Method("marginal perturb&MAP (Algorithm 2)", MarginalLogLikelihood(), (0.03, 0.1, 0.3), 0.1),
+    PEER: Method("python-crfsuite", None),
+    BASE: Method("CRF", ExactLogLikelihood()),
+    "ssvm": Method("structured SVM", StructuredHinge()),
+    "perturb-map": Method("perturb&MAP (Algorithm 1)", LogLikelihood()),
+    OURS: Method("marginal perturb&MAP (Algorithm 2)", MarginalLogLikelihood()),
 }
-#: Weights of the sentences that are not fully labelled, to choose from.
-KAPPAS = (0.1, 0.3, 1.0)
+#: Penalties, and weights of the sentences that are not fully labelled, to choose from.
+C2S, KAPPAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), (0.3, 1.0, 3.0, 10.0)
+FIRST_KAPPA = 3.0
 
 
 @dataclass(frozen=True)
@@ -62,15 +61,6 @@ class Effort:
     n_perturbations: int = 20
     n_train: int | None = None
     is_searched: bool = True
-
-    def c2s(self, method: str) -> tuple[float, ...]:
-        """Those among which one is chosen."""
-        return METHODS[method].c2 if self.is_searched else (METHODS[method].quick_c2,)
-
-    @property
-    def kappas(self) -> tuple[float, ...]:
-        """Those among which one is chosen."""
-        return KAPPAS if self.is_searched else KAPPAS[-1:]
 
     def solver(self, objective: Objective) -> Solver[Any]:
         """The solver that suits the objective."""

@@ -120,14 +120,13 @@ def _searched(findings: Findings) -> list[tuple[str, str, str, float, bool]]:
     experiment, results = findings.experiment, findings.results
     chosen = {entry_name(cell.job) for cell in (*findings.methods.values(), *findings.known.values())}
     jobs = [experiment.job(BASE, features) for features in FEATURES]
-    best = experiment.features(results)
-    jobs += [job for m in findings.methods for job in experiment.candidates(m, best, "all")]
-    jobs += [job for job in experiment.candidates(OURS, best, "tenth")]
+    jobs += [job for m in findings.methods for job in experiment.candidates(results, m, "all")]
+    jobs += [job for known in findings.known for job in experiment.candidates(results, OURS, known)]
     rows = {
         entry_name(job): (
             METHODS[job.method].name,
             job.features,
-            f"{job.known}, c2 {job.c2:g}",
+            f"{job.known}, c2 {job.c2:g}" + (f", kappa {job.kappa:g}" if job.known in ("none", "some") else ""),
             100 * float(results[entry_name(job)]["accuracy"]),
             entry_name(job) in chosen,
         )
