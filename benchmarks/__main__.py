@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, sequences, solvers, store
+from benchmarks import baselines, converging, core, graphs, learning, sequences, solvers, store, tokens
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -17,6 +17,7 @@ everything = [
     *sequences.BENCHMARKS,
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
+    *tokens.BENCHMARKS,
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,

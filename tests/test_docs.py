@@ -1,7 +1,8 @@
 """The documentation is true: snippets run, examples in docstrings print what they say, no public name is left out.
 
 A block of a page that begins with ```` ```python ```` is run, all of a page one after another in one scope. A block
-of another library is marked by what it is fenced as, ```` ```{code-block} python ````, and is not run.
+of another library is marked by what it is fenced as, ```` ```{code-block} python ````, and is not run, but for those
+of sklearn-crfsuite where it is installed.
 """
 
 import doctest
@@ -11,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +59,8 @@ MAIN = [
     "LBFGS",
     "BCFW",
     "StructuredPredictor",
+    "TokenFeatures",
+    "span_f1",
     "regularisation_path",
     "SequenceModel",
     "GraphModel",
@@ -97,6 +101,24 @@ def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
     scope: dict[str, object] = {"__name__": "__main__"}
     for number, snippet in enumerate(snippets(page), start=1):
         exec(compile(snippet, f"{page}, snippet {number}", "exec"), scope)
+
+
+def test_sklearn_crfsuite_does_the_same_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides of the page run: the losses, the labels and the marginals are as close as it says."""
+    pytest.importorskip("sklearn_crfsuite", reason="sklearn-crfsuite is not installed")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "coming_from.md").read_text(encoding="utf-8")
+    section = re.search(r"^## sklearn-crfsuite$(.*?)^## ", text, flags=re.DOTALL | re.MULTILINE)
+    assert section is not None
+    scope: dict[str, Any] = {"__name__": "__main__", "np": np, "pm": perturbmap}
+    blocks = re.findall(r"^```(?:|{code-block} )python\n(.*?)^```$", section[1], flags=re.DOTALL | re.MULTILINE)
+    for number, block in enumerate(blocks, start=1):
+        exec(compile(block, f"coming_from.md, sklearn-crfsuite, block {number}", "exec"), scope)
+    assert abs(scope["loss"] - scope["their_loss"]) < 0.01
+    assert [list(labels) for labels in scope["labels"]] == [list(labels) for labels in scope["their_labels"]]
+    for q, theirs in zip(scope["marginals"], scope["their_marginals"], strict=True):
+        expected = [[row[letter] for letter in scope["ours"].classes_] for row in theirs]
+        np.testing.assert_allclose(q, expected, atol=0.001)
 
 
 @pytest.mark.parametrize("name", modules())

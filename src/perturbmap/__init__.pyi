@@ -4,7 +4,15 @@ from . import nn as nn
 from .data import Example
 from .data.store import Store, write_store
 from .distributed import LocalSGD
-from .estimator import FitInterruptedWarning, StructuredPredictor, regularisation_path
+from .estimator import (
+    Explanation,
+    FeatureWeight,
+    FitInterruptedWarning,
+    StructuredPredictor,
+    TokenFeatures,
+    TransitionWeight,
+    regularisation_path,
+)
 from .inference import (
     CONVERGING,
     COUNTED,
@@ -63,7 +71,7 @@ from .structures import (
     Tree,
     bio_transitions,
 )
-from .task_losses import BalancedHamming, Hamming, TaskLoss, WeightedHamming, ZeroOne
+from .task_losses import BalancedHamming, Hamming, SpanScores, TaskLoss, WeightedHamming, ZeroOne, span_f1
 
 __version__: str
 
@@ -87,6 +95,8 @@ __all__ = [
     "ExactLogLikelihood",
     "ExactMarginalLogLikelihood",
     "Example",
+    "Explanation",
+    "FeatureWeight",
     "FitInterruptedWarning",
     "FromSolver",
     "Graph",
@@ -116,6 +126,7 @@ __all__ = [
     "SiteLabels",
     "Solver",
     "Span",
+    "SpanScores",
     "Step",
     "Store",
     "Structure",
@@ -124,6 +135,8 @@ __all__ = [
     "SuffixAveraging",
     "SummableStructure",
     "TaskLoss",
+    "TokenFeatures",
+    "TransitionWeight",
     "Transitions",
     "Tree",
     "UniformAveraging",
@@ -145,6 +158,7 @@ __all__ = [
     "regularisation_path",
     "sample",
     "solvers",
+    "span_f1",
     "structures",
     "task_losses",
     "testing",

@@ -13,6 +13,7 @@ from perturbmap.cli.prepare_voc import prepare_voc
 from perturbmap.cli.reproduce_horses import horses
 from perturbmap.cli.reproduce_msrc import msrc
 from perturbmap.cli.reproduce_ocr import ocr
+from perturbmap.cli.reproduce_tagging import tagging
 from perturbmap.cli.segment import segment
 
 _ABOUT = """Structured prediction by perturb-and-MAP.
@@ -29,6 +30,7 @@ Try:
   perturbmap reproduce ocr             the whole table, up to half an hour
   perturbmap reproduce horses --help   segmentation: masks, boxes, images with neither
   perturbmap reproduce msrc --help     photos cut into twenty-one classes
+  perturbmap reproduce tagging --help  parts of speech, by named features of words
 """
 
 
@@ -68,6 +70,7 @@ def reproduce() -> None:
 reproduce.add_command(ocr)
 reproduce.add_command(horses)
 reproduce.add_command(msrc)
+reproduce.add_command(tagging)
 
 
 def main() -> None:

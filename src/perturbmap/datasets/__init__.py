@@ -3,6 +3,7 @@
 from perturbmap.datasets.horseseg import Segmentation, load_horseseg_features, load_horseseg_mat
 from perturbmap.datasets.ocr import N_FOLDS, OCR, PROTOCOLS, load_ocr
 from perturbmap.datasets.snakes import SNAKE_DIRECTIONS, Snakes, load_snakes
+from perturbmap.datasets.tagged_words import TaggedWords, load_tagged_words
 
 __all__ = [
     "N_FOLDS",
@@ -11,8 +12,10 @@ __all__ = [
     "SNAKE_DIRECTIONS",
     "Segmentation",
     "Snakes",
+    "TaggedWords",
     "load_horseseg_features",
     "load_horseseg_mat",
     "load_ocr",
     "load_snakes",
+    "load_tagged_words",
 ]

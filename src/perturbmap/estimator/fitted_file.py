@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.data.labels import find_classes
+from perturbmap.estimator.token_features import TokenFeatures
 from perturbmap.inference import Calibration, LabelPrior
 from perturbmap.learning.setting import Setting
 from perturbmap.learning.taking_up import kept_count, kept_floats, kept_history, kept_seed
@@ -42,6 +43,7 @@ def to_contents(
         "parameters": plain,
         "classes": classes,
         "n_features_in": fitted["n_features_in_"],
+        "feature_names": None if fitted["features_"] is None else list(fitted["features_"].vocabulary_),
         "seed": fitted["seed_"],
         "iteration": fitted["n_iter_"],
         # Without the times: the same fit makes the same file.
@@ -73,7 +75,7 @@ def read_contents(
     coef = kept_floats("coef", arrays["coef"], (arrays["coef"].size,))
     classes = _classes(about["classes"])
     k = len(classes)
-    fitted = {
+    fitted: dict[str, Any] = {
         "coef_": coef,
         "weights_": _blocks(coef, about["shapes"]),
         "label_prior_": LabelPrior(*kept_floats("label_prior", arrays["label_prior"], (2, k))),
@@ -92,7 +94,16 @@ def read_contents(
         fitted[f"{name}_"] = Calibration.from_array(values)
     if (arrays["label_prior"] < 0).any():
         raise ValueError("its label_prior must not be negative.")
-    return {name: from_json(value, parts) for name, value in parameters.items()}, fitted
+    made = {name: from_json(value, parts) for name, value in parameters.items()}
+    check_features(made.get("features"))
+    fitted["features_"] = _features(made.get("features"), about.get("feature_names"), fitted["n_features_in_"])
+    return made, fitted
+
+
+def check_features(features: Any) -> None:
+    """Raises TypeError unless these are features of tokens, or none."""
+    if features is not None and not isinstance(features, TokenFeatures):
+        raise TypeError(f"features must be of type TokenFeatures, or None, but is {features!r}.")
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
@@ -100,6 +111,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     classes, seed = parameters["classes"], parameters["random_state"]
     try:
         Setting.resolve(dict(parameters)).check()
+        check_features(parameters["features"])
         if not isinstance(seed, np.random.Generator) and seed is not None:
             seed_of(seed, "random_state")
         if classes is not None and len(classes) > _MOST_CLASSES:
@@ -113,6 +125,17 @@ def _classes(values: Any) -> list[Hashable]:
     if not isinstance(values, list) or not values or not all(isinstance(c, (str, bool, int, float)) for c in values):
         raise ValueError(f"its classes must be numbers, texts or booleans, but are {shown(values)}.")
     return find_classes([], values)
+
+
+def _features(features: TokenFeatures | None, names: Any, n_features: int) -> TokenFeatures | None:
+    """The features of tokens with the names of the fit, one for each column; None where it had matrices."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"its feature_names must be texts, but are {shown(names)}.")
+    if len(set(names)) != n_features or len(names) != n_features:
+        raise ValueError(f"it has {n_features} features, but {len(set(names))} different feature_names.")
+    return (features or TokenFeatures()).with_names(names)
 
 
 def _blocks(coef: Floats, shapes: Any) -> dict[str, Floats]:

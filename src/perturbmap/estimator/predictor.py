@@ -24,6 +24,8 @@ from perturbmap.data import Dataset
 from perturbmap.data.labels import encode_hard_labels, find_classes
 from perturbmap.distributed import ask
 from perturbmap.estimator import fitted_file
+from perturbmap.estimator.explanation import Explanation
+from perturbmap.estimator.token_features import TokenFeatures, holds_tokens
 from perturbmap.inference import Decoding, LabelPrior, MarginalMethod
 from perturbmap.learning.algorithm_3 import algorithm_3
 from perturbmap.learning.calibrating import Calibrations, calibrate, check_folds
@@ -54,9 +56,10 @@ class FitInterruptedWarning(UserWarning):
 class StructuredPredictor(BaseEstimator):
     """Predicts the labels of structured examples.
 
-    X is a list of examples: feature matrices, or `Example`. An entry of y is a sequence of labels (any hashable
-    values, -1 or None where a site's label is not known), None for an unlabelled example, or an array
-    ``(n_sites, n_labels)`` of probabilities.
+    X is a list of examples: feature matrices, `Example`, or sentences of tokens with named features, as
+    `TokenFeatures` takes them. An entry of y is a sequence of labels (any hashable
+    values, such as the names of tags; -1 or None where a site's label is not known), None for an unlabelled example,
+    or an array ``(n_sites, n_labels)`` of probabilities.
 
     model : features to potentials; `SequenceModel` by default
     structure : which labellings there are, and how the best is found; `Chain` by default
@@ -76,11 +79,13 @@ class StructuredPredictor(BaseEstimator):
         predictions, by `LocalSGD` and by `LBFGS`. None: one after another. It never changes a result. Lists are
         worked on by threads.
     classes : all label values, where y may not show them all
+    features : how tokens become matrices; `TokenFeatures` by default where X holds tokens
     random_state : an integer, a numpy Generator, or None for a different fit each time
 
     After a fit, ``coef_`` are the weights, ``weights_`` the same by name and in their shapes, ``classes_`` the label
     values, ``history_`` what the solver reported, ``n_iter_`` its steps, ``seed_`` the seed, ``calibration_`` and
-    ``label_prior_`` how marginals are corrected, and ``decoding_calibration_`` how for `Decoding.LOSS_AWARE`.
+    ``label_prior_`` how marginals are corrected, ``decoding_calibration_`` how for `Decoding.LOSS_AWARE`, and
+    ``features_`` the names of the features of tokens, or None.
 
     >>> rng = np.random.default_rng(0)
     >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
@@ -110,6 +115,7 @@ class StructuredPredictor(BaseEstimator):
         n_perturbations: int = 100,
         n_jobs: int | None = None,
         classes: Sequence[Hashable] | None = None,
+        features: TokenFeatures | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.model = model
@@ -125,6 +131,7 @@ class StructuredPredictor(BaseEstimator):
         self.n_perturbations = n_perturbations
         self.n_jobs = n_jobs
         self.classes = classes
+        self.features = features
         self.random_state = random_state
 
     # Learning.
@@ -152,9 +159,12 @@ class StructuredPredictor(BaseEstimator):
         check_count("patience", patience)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of a dict, but is {callback!r}.")
+        features, X = self._learn_features(X)
         posed = self._pose(X, y)
         stopping = None
         if validation is not None:
+            if features is not None and isinstance(validation, (tuple, list)) and len(validation) == 2:
+                validation = (features.transform(validation[0]), validation[1])
             stopping = EarlyStopping(posed.problem, posed.classes, self._setting().task_loss, validation, patience)
         kept = None
         if checkpoint is not None:
@@ -162,7 +172,7 @@ class StructuredPredictor(BaseEstimator):
             data += [] if stopping is None else [(stopping.data, stopping.known)]
             parameters = {**self._what_decides_the_weights(posed, stopping), "patience": patience}
             kept = Checkpoint(checkpoint, checkpoint_seconds, identity_of_fit(parameters, data))
-        self._fit(posed, early_stopping=stopping, checkpoint=kept, callback=callback)
+        self._fit(posed, features, early_stopping=stopping, checkpoint=kept, callback=callback)
         return self
 
     def _what_decides_the_weights(self, posed: Posed, stopping: EarlyStopping | None) -> dict[str, Any]:
@@ -179,9 +189,10 @@ class StructuredPredictor(BaseEstimator):
 
         `regularisation_path` fits like this. The state is that of phase 1, on the fully labelled examples.
         """
-        return self._fit(self._pose(X, y), warm=state)
+        features, X = self._learn_features(X)
+        return self._fit(self._pose(X, y), features, warm=state)
 
-    def _fit(self, posed: Posed, **options: Any) -> State:
+    def _fit(self, posed: Posed, features: TokenFeatures | None, **options: Any) -> State:
         problem, known, classes = posed
         setting = self._setting()
         if setting.calibration is not None:
@@ -220,12 +231,13 @@ class StructuredPredictor(BaseEstimator):
             )
         w = fit.weights()
         prior = setting.objective.label_prior(known)
-        self._set_fitted(problem, solver, classes, w, fit.state, calibrations, prior, fit.history)
+        self._set_fitted(problem, features, solver, classes, w, fit.state, calibrations, prior, fit.history)
         return fit.states[0]
 
     def _set_fitted(
         self,
         problem: Problem,
+        features: TokenFeatures | None,
         solver: Solver[Any],
         classes: list[Hashable],
         coef: Floats,
@@ -235,7 +247,7 @@ class StructuredPredictor(BaseEstimator):
         history: list[dict[str, Any]],
     ) -> None:
         """All that a fit leaves behind, at once: one that fails leaves what was there."""
-        self.classes_ = fitted_file.as_array(classes)
+        self.classes_, self.features_ = fitted_file.as_array(classes), features
         self.n_features_in_, self.seed_ = problem.data.n_features, problem.seed
         self.coef_, self.label_prior_ = coef, label_prior
         self.calibration_ = None if calibrations is None else calibrations.marginals
@@ -263,6 +275,7 @@ class StructuredPredictor(BaseEstimator):
             raise ValueError(
                 f"classes must stay what they were at the first call, {self.classes_.tolist()}, but are {named}."
             )
+        features, X = self._learn_features(X) if is_fresh else (self.features_, self._matrices(X))
         posed = self._pose(X, y, self.classes_.tolist() if named is None else named)
         problem, known, found = posed
         solver = self.solver_for(np.inf)  # whoever comes in parts may be many
@@ -293,12 +306,12 @@ class StructuredPredictor(BaseEstimator):
             prior = self.label_prior_.plus(prior)
         kept = None if is_fresh or self.calibration_ is None else (self.calibration_, self.decoding_calibration_)
         calibrations = None if kept is None else Calibrations(*kept)
-        self._set_fitted(problem, solver, found, state.average.copy(), state, calibrations, prior, history)
+        self._set_fitted(problem, features, solver, found, state.average.copy(), state, calibrations, prior, history)
         return self
 
     def problem(self, X: Sequence[Any], y: Sequence[Any]) -> Problem:
         """What ``fit`` would solve: for a closer look, or a solver of your own. Nothing is learned."""
-        return self._pose(X, y).problem
+        return self._pose(self._learn_features(X)[1], y).problem
 
     def solver_for(self, n_examples: float) -> Solver[Any]:
         """The solver that ``fit`` uses for so many examples: the one given, or the default."""
@@ -357,6 +370,18 @@ class StructuredPredictor(BaseEstimator):
         predicted = np.concatenate(ask(learned.labels, data, None, self.n_jobs))
         return learned.task_loss.value(known, predicted)
 
+    def explain(self, top: int = 20, *, feature_names: Sequence[str] | None = None) -> Explanation:
+        """The weights of the ``top`` strongest features and transitions, by their names; print it to see a table.
+
+        ``feature_names`` are those of the columns, where the fit had matrices: ``get_feature_names_out()`` of what
+        made them. A fit to tokens has its own.
+        """
+        self._check_fitted()
+        names: Any = feature_names
+        if names is None and self.features_ is not None:
+            names = self.features_.get_feature_names_out()
+        return Explanation.of(self.weights_, self.classes_.tolist(), names, top)
+
     # Keeping it.
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -397,6 +422,22 @@ class StructuredPredictor(BaseEstimator):
 
     # Inside.
 
+    def _learn_features(self, X: Sequence[Any]) -> tuple[TokenFeatures | None, Sequence[Any]]:
+        """Where X holds tokens, the names of their features, and their matrices; else None, and X itself."""
+        fitted_file.check_features(self.features)
+        if self.features is None and not holds_tokens(X):
+            return None, X
+        features = TokenFeatures() if self.features is None else TokenFeatures(**self.features.get_params())
+        return features, features.fit_transform(X)
+
+    def _matrices(self, X: Sequence[Any]) -> Sequence[Any]:
+        """The examples as the fit had them: tokens become matrices by the names that it has learned."""
+        if self.features_ is not None:
+            return self.features_.transform(X)
+        if holds_tokens(X):
+            raise ValueError("X holds tokens, but the fit had feature matrices: give what the fit was given.")
+        return X
+
     def _setting(self) -> Setting:
         return Setting.resolve(self.get_params(deep=False))
 
@@ -429,7 +470,7 @@ class StructuredPredictor(BaseEstimator):
     def _question(self, X: Sequence[Any]) -> tuple[Dataset, LearnedModel]:
         """The examples, checked, and who answers for them; alone on one thread, where jobs share the cores."""
         self._check_fitted()
-        learned, data = self._learned(), Dataset.from_examples(X)
+        learned, data = self._learned(), Dataset.from_examples(self._matrices(X))
         learned.check(data)
         is_shared_out = data.store is not None and self.n_jobs not in (None, 1)
         return data, learned.with_threads(1) if is_shared_out else learned

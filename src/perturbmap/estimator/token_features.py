@@ -1,0 +1,277 @@
+"""Named features of tokens, as sklearn-crfsuite takes them, to one sparse matrix for each sentence."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from numbers import Real
+from operator import getitem
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
+
+from perturbmap.support.checks import check_count
+from perturbmap.support.parts import Part
+
+_LARGEST = float(np.finfo(np.float32).max)
+_SEPARATOR = ":"
+
+
+@final
+class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Named features of tokens to sparse matrices: for each sentence one, a row for each token.
+
+    X is a list of sentences, a sentence a list of tokens, and a token a dict of names to numbers, booleans or texts,
+    or a list of names. As in crfsuite, a text is part of the name: ``{"word": "dog"}`` is the feature "word:dog" with
+    the value one, and so is ``["word:dog"]``; several texts, ``{"near": ["a", "b"]}``, are several features, and the
+    names of a dict in a dict are joined. Features that are zero or False are left out.
+
+    min_count : names that fewer tokens have are dropped
+
+    After a fit, ``vocabulary_`` has the column of each name, in the order in which names were first met. Names that
+    were not met then are ignored later. A `StructuredPredictor` that is fitted to tokens makes its own.
+
+    >>> features = pm.TokenFeatures()
+    >>> matrices = features.fit_transform([[{"word": "The", "title": True}, {"word": "dog", "length": 3}]])
+    >>> features.get_feature_names_out().tolist()
+    ['word:The', 'title', 'word:dog', 'length']
+    >>> matrices[0].toarray()
+    array([[1., 1., 0., 0.],
+           [0., 0., 1., 3.]], dtype=float32)
+    """
+
+    def __init__(self, min_count: int = 1) -> None:
+        self.min_count = min_count
+
+    def fit(self, X: Sequence[Any], y: object = None) -> TokenFeatures:
+        """Learns the names of X."""
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Sequence[Any], y: object = None) -> list[sp.csr_array]:
+        """Learns the names of X, and gives its matrices: faster than one after the other."""
+        min_count = check_count("min_count", self.min_count)
+        growing = _Growing()
+        matrix, vocabulary = _matrix(X, growing), dict(growing)
+        if min_count > 1:
+            kept = np.flatnonzero(np.bincount(matrix.indices, minlength=matrix.shape[1]) >= min_count)
+            matrix, names = matrix[:, kept], list(vocabulary)
+            vocabulary = {names[old]: new for new, old in enumerate(kept.tolist())}
+        if not vocabulary:
+            raise ValueError(f"X must hold features, but no name is in {min_count} tokens, as min_count asks.")
+        self.vocabulary_ = vocabulary
+        return _cut(matrix, X)
+
+    def transform(self, X: Sequence[Any]) -> list[sp.csr_array]:
+        """One matrix for each sentence, ``(n_tokens, n_features)``; names that the fit has not met are ignored."""
+        return _cut(_matrix(X, self._fitted_vocabulary()), X)
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
+        """The names of the columns."""
+        return np.array(list(self._fitted_vocabulary()), dtype=object)
+
+    def with_names(self, names: Iterable[str]) -> TokenFeatures:
+        """The same features with the names of a fit, as a file has them."""
+        features = TokenFeatures(self.min_count)
+        features.vocabulary_ = {name: column for column, name in enumerate(names)}
+        return features
+
+    def _fitted_vocabulary(self) -> dict[str, int]:
+        if not hasattr(self, "vocabulary_"):
+            raise NotFittedError("This TokenFeatures is not fitted yet: call fit(X) first.")
+        return self.vocabulary_
+
+
+def holds_tokens(X: Any) -> bool:
+    """Whether X is a list of sentences of tokens, as far as its first token tells, and not one of matrices."""
+    if not isinstance(X, (list, tuple)):
+        return False
+    for sentence in X:
+        if not isinstance(sentence, (list, tuple)):
+            return False
+        for token in sentence:
+            if isinstance(token, (Mapping, str)):
+                return True
+            if not isinstance(token, (list, tuple, set, frozenset)):
+                return False
+            if token:
+                return isinstance(next(iter(token)), str)
+    return False
+
+
+class _Growing(dict[str, int]):
+    """A vocabulary that is learned: a name that is new gets the next column."""
+
+    def __missing__(self, name: Any) -> int:
+        if not isinstance(name, str):
+            raise TypeError
+        self[name] = len(self)
+        return self[name]
+
+
+@final
+class _Book:
+    """The features that are met in dicts, each a column and a number; one that was met before is looked up in C.
+
+    columns, numbers : the column of each entry, -1 for none, and the number that stands there
+    """
+
+    def __init__(self, vocabulary: dict[str, int]) -> None:
+        self.columns, self.numbers = array("i"), array("f")
+        self._vocabulary, self._is_learning = vocabulary, isinstance(vocabulary, _Growing)
+
+    def enter(self, name: str, number: float) -> int:
+        """The number of a new entry; zero has no column, and neither has a name that was not learned."""
+        column = -1
+        if number != 0:
+            column = self._vocabulary[name] if self._is_learning else self._vocabulary.get(name, -1)
+        self.columns.append(column)
+        self.numbers.append(number)
+        return len(self.columns) - 1
+
+
+class _ByName(dict[str, "_ByValue"]):
+    """The entries of each name of a dict, by their values."""
+
+    def __init__(self, book: _Book) -> None:
+        super().__init__()
+        self._book = book
+
+    def __missing__(self, name: Any) -> _ByValue:
+        if not isinstance(name, str):
+            raise TypeError
+        self[name] = _ByValue(self._book, name)
+        return self[name]
+
+
+class _ByValue(dict[Any, int]):
+    """The entry of each value of a name: a text is part of the name, a number is not."""
+
+    def __init__(self, book: _Book, name: str) -> None:
+        super().__init__()
+        self._book, self._name = book, name
+
+    def __missing__(self, value: Any) -> int:
+        if isinstance(value, str):
+            entry = self._book.enter(f"{self._name}{_SEPARATOR}{value}", 1.0)
+        elif _is_number(value):
+            entry = self._book.enter(self._name, float(value))
+        else:
+            raise TypeError
+        if not isinstance(value, float):  # of which there may be as many as tokens
+            self[value] = entry
+        return entry
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (Real, np.bool_)) and abs(float(value)) <= _LARGEST
+
+
+def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
+    """All tokens one after another; new names go into the vocabulary if it is growing."""
+    if not isinstance(X, (list, tuple)):
+        raise ValueError(f"X must be a list of sentences, each a list of tokens, but is a {type(X).__name__}.")
+    if not X:
+        raise ValueError("X must hold at least one sentence, but is empty.")
+    try:
+        tokens = list(chain.from_iterable(X))
+        columns, numbers = _features(tokens, vocabulary)
+    except TypeError:  # something is nested, or is no token at all: one by one, to say which
+        if isinstance(vocabulary, _Growing):
+            vocabulary.clear()
+        tokens = [_flat(f"X[{n}][{d}]", token) for n, x in enumerate(X) for d, token in enumerate(_sentence(n, x))]
+        columns, numbers = _features(tokens, vocabulary)
+    is_there = columns >= 0
+    ends = np.concatenate([[0], np.cumsum([len(token) for token in tokens], dtype=np.int64)])
+    starts = np.concatenate([[0], np.cumsum(is_there)])[ends].astype(np.int32 if len(columns) < 2**31 else np.int64)
+    matrix = sp.csr_array((numbers[is_there], columns[is_there], starts), shape=(len(tokens), len(vocabulary)))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _features(tokens: Sequence[Any], vocabulary: dict[str, int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The columns of the features of all tokens, -1 for those that have none, and their numbers.
+
+    TypeError where a token is neither a plain dict nor a list of names, or where there are both.
+    """
+    if all(isinstance(token, (dict, Mapping)) for token in tokens):
+        book = _Book(vocabulary)
+        values = chain.from_iterable(token.values() for token in tokens)
+        looked_up = map(getitem, map(_ByName(book).__getitem__, chain.from_iterable(tokens)), values)
+        entries = np.fromiter(looked_up, dtype=np.int32)
+        return np.array(book.columns, dtype=np.int32)[entries], np.array(book.numbers, dtype=np.float32)[entries]
+    if any(isinstance(token, (Mapping, str)) for token in tokens):
+        raise TypeError
+    names = list(chain.from_iterable(tokens))
+    if isinstance(vocabulary, _Growing):
+        columns = np.fromiter(map(vocabulary.__getitem__, names), dtype=np.int32, count=len(names))
+    else:
+        if not all(issubclass(kind, str) for kind in set(map(type, names))):
+            raise TypeError
+        columns = np.fromiter(map(vocabulary.get, names, repeat(-1)), dtype=np.int32, count=len(names))
+    return columns, np.ones(len(names), dtype=np.float32)
+
+
+def _sentence(n: int, sentence: Any) -> Sequence[Any]:
+    if not isinstance(sentence, (list, tuple)):
+        raise ValueError(f"X[{n}] must be a list of tokens, but is a {type(sentence).__name__}.")
+    return sentence
+
+
+def _flat(where: str, token: Any) -> dict[str, float]:
+    """A token as names and numbers; ValueError says where something else stands."""
+    if isinstance(token, Mapping):
+        flat: dict[str, float] = {}
+        for name, number in _flat_pairs(where, "", token):
+            flat[name] = flat.get(name, 0.0) + number
+        return flat
+    if not isinstance(token, (list, tuple, set, frozenset)):
+        hint = f" A word alone is {{'word': {token!r}}}." if isinstance(token, str) else ""
+        raise ValueError(
+            f"{where} must be a dict of names to numbers, booleans or texts, or a list of names, but is {token!r}."
+            f"{hint}"
+        )
+    for name in token:
+        if not isinstance(name, str):
+            raise ValueError(f"{where} must hold names, but holds {name!r}: write a dict for numbers with names.")
+    return {name: float(sum(other == name for other in token)) for name in token}
+
+
+def _flat_pairs(where: str, prefix: str, token: Mapping[Any, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in token.items():
+        if not isinstance(key, str):
+            raise ValueError(f"{where} must have texts for names, but has {key!r}.")
+        name = prefix + key
+        if isinstance(value, Mapping):
+            yield from _flat_pairs(where, name + _SEPARATOR, value)
+        elif isinstance(value, str):
+            yield name + _SEPARATOR + value, 1.0
+        elif isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in value):
+            yield from ((name + _SEPARATOR + text, 1.0) for text in value)
+        elif _is_number(value):
+            yield name, float(value)
+        else:
+            raise ValueError(
+                f"{where}[{key!r}] must be a finite number, a boolean, a text or a list of texts, but is {value!r}."
+            )
+
+
+def _cut(matrix: sp.csr_array, X: Sequence[Sequence[Any]]) -> list[sp.csr_array]:
+    """The rows of each sentence, as views of the whole."""
+    pieces, first = [], 0
+    for sentence in X:
+        last = first + len(sentence)
+        start, stop = matrix.indptr[first], matrix.indptr[last]
+        # By its attributes, since the constructor copies small views of large arrays.
+        piece = sp.csr_array((len(sentence), matrix.shape[1]), dtype=matrix.dtype)
+        piece.data, piece.indices = matrix.data[start:stop], matrix.indices[start:stop]
+        piece.indptr = matrix.indptr[first : last + 1] - start
+        piece.has_canonical_format = True
+        pieces.append(piece)
+        first = last
+    return pieces
