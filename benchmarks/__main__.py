@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, solvers, store
+from benchmarks import baselines, converging, core, graphs, learning, networks, solvers, store
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -16,6 +16,7 @@ everything = [
     *core.BENCHMARKS,
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
+    *networks.BENCHMARKS,
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
