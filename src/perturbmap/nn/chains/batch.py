@@ -88,7 +88,7 @@ class ChainBatch:
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
     def passes(self, checks: list[Tensor]) -> bool:
-        """Whether the potentials' own checks and these have come out true; the one moment that waits for the device."""
+        """Whether the potentials' own checks and these are true: the one moment that waits for the device."""
         return all(torch.stack([*self.checks, *checks]).tolist())
 
     def padded(self, values: Any) -> Tensor | None:

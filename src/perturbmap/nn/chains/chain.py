@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from perturbmap.nn.chains import plain
-from perturbmap.nn.chains.sweep import Key, Sweep
+from perturbmap.nn.chains.sweep import Key, Sweep, Way
 
 
 @final
@@ -59,56 +60,63 @@ class TensorChain:
     ) -> tuple[Tensor, Slopes | None]:
         """``log sum_y exp f(y)`` or ``max_y f(y)`` over the labellings that have the given labels, in float64.
 
-        The slopes, if they are asked for, are marginals, or the indicators of the maximiser; ties go to the smallest
+        ``given`` may hold several lots of labels, one after another, each for all of x; so do the answers then. The
+        slopes, if they are asked for, are marginals, or the indicators of the maximiser; ties go to the smallest
         label, from the first site on.
         """
-        sweep = self.sweep(x, given, sums=sums, backwards=True)
-        route = _route(x)
+        sweep, route = Sweep(x, self.tables, self.lengths, given, Way.BACKWARDS, sums), _route(x)
         m, values = route.messages(sweep, keep=slopes)
-        return values, Slopes(*route.flow(sweep, m, None)) if slopes else None
+        return values, Slopes(*route.flow(sweep, m, None, spend=True)) if slopes else None
+
+    def gain(self, x: Tensor, given: Tensor, *, sums: bool, slopes: bool) -> tuple[Tensor, Slopes | None]:
+        """The total over the labellings that have the given labels minus that over all: both in one sweep."""
+        both = torch.cat([given, torch.full_like(given, -1)])
+        values, each = self.total(x, both, sums=sums, slopes=slopes)
+        known, total = values.chunk(2)
+        if each is None:
+            return known - total, None
+        (unary, other_unary), (pairwise, other_pairwise) = each.unary.chunk(2), each.pairwise.chunk(2)
+        return known - total, Slopes(unary - other_unary, pairwise - other_pairwise)
 
     def best(self, x: Tensor) -> Tensor:
         """The best labels, (n, n_sites), int64; what stands beyond an example's length means nothing."""
         _, slopes = self.total(x, sums=False, slopes=True)
         assert slopes is not None
-        return slopes.unary.argmax(2)
+        labels: Tensor = slopes.unary.argmax(2)
+        return labels
 
     def pinned(self, x: Tensor, given: Tensor | None = None, *, sums: bool) -> PinnedTensors:
-        """All pinned problems: `PinnedTensors.others` and x are ``(+) { f(y) : y_d = k }`` but for a number per site."""
-        return PinnedTensors(self, x, given, sums)
+        """All pinned problems: `PinnedTensors.others` plus x is ``(+) { f(y) : y_d = k }``, up to a constant."""
+        return PinnedTensors(Sweep(x, self.tables, self.lengths, given, Way.BOTH, sums))
 
     def perturbed(self, x: Tensor, key: Key, n_draws: int = 1) -> Tensor:
         """``x + z`` with the noise of the key, (n_draws * n_examples, n_sites, n_labels)."""
         perturbed: Tensor = _route(x).perturbed(x, self.lengths, key, n_draws)
         return perturbed
 
-    def sweep(self, x: Tensor, given: Tensor | None, *, sums: bool, backwards: bool) -> Sweep:
-        """A sweep over potentials of one draw or of several."""
-        n_draws = len(x) // len(self.lengths)
-        return Sweep(x, self.tables, self.lengths.repeat(n_draws), given, backwards, sums)
-
 
 @final
 class PinnedTensors:
     """Answers to all pinned problems of a batch of chains."""
 
-    def __init__(self, chain: TensorChain, x: Tensor, given: Tensor | None, sums: bool) -> None:
-        self._sweeps = [chain.sweep(x, given, sums=sums, backwards=b) for b in (False, True)]
-        self._route = _route(x)
-        self._messages = [self._route.messages(sweep, keep=True)[0] for sweep in self._sweeps]
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep, self._route = sweep, _route(sweep.x)
+        self._messages: Tensor = self._route.messages(sweep, keep=True)[0]
 
     @property
     def others(self) -> Tensor:
         """What all other sites and the edges add to each label of a site; not defined beyond an example's length."""
-        left, right = self._messages
+        left, right = self._messages.chunk(2)
         return left + right
 
-    def slopes(self, w: Tensor) -> Slopes:
-        """``sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; w is zero beyond an example's length."""
-        (left, across), (right, back) = (
-            self._route.flow(sweep, m, w) for sweep, m in zip(self._sweeps, self._messages, strict=True)
-        )
-        return Slopes(left.add_(right).sub_(w), across.add_(back))  # both hold w itself
+    def slopes(self, w: Tensor, *, spend: bool = False) -> Slopes:
+        """``sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; w is zero beyond an example's length.
+
+        With ``spend``, memory is saved, and nothing can be asked again.
+        """
+        unary, pairwise = self._route.flow(self._sweep, self._messages, w, spend=spend)
+        (left, right), (across, back) = unary.chunk(2), pairwise.chunk(2)
+        return Slopes((left + right).sub_(w), across + back)  # both ways hold w itself
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The two sweeps and the noise as Triton kernels: one program for each example and direction.
+"""The two sweeps and the noise as Triton kernels: one program for each row.
 
 A program goes along its chain with the table in registers; nothing is shared between programs, and every sum has one
 order: the same bits in every run. The formulas are those of `perturbmap.nn.chains.sweep`.
@@ -19,53 +19,66 @@ from perturbmap.nn.chains.sweep import Key, Sweep
 MOST_LABELS = 128
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scores(m, x, given, at, label, n_labels, HAS_GIVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN
-    """What a message and the potentials of a site add up to; -inf where a label is not there, or ruled out."""
+@triton.jit
+def _potentials(x, given, at, label, n_labels, HAS_GIVEN: tl.constexpr):
+    """The potentials of a site's labels; -inf where a label is not there, or is ruled out by the given one."""
     a = tl.load(x + at * n_labels + label, mask=label < n_labels, other=-float("inf"))
     if HAS_GIVEN:
         y = tl.load(given + at)
         a = tl.where((y < 0) | (label == y), a, -float("inf"))
-    return m + a
+    return a
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _finite(x):  # type: ignore[no-untyped-def]
+@triton.jit
+def _inside(at, n_sites):
+    """The nearest site that there is: what is read ahead at the end of a chain is not used."""
+    return tl.minimum(tl.maximum(at, 0), n_sites - 1)
+
+
+@triton.jit
+def _finite(x):
     return tl.where(x == -float("inf"), 0.0, x)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _positive(x):  # type: ignore[no-untyped-def]
+@triton.jit
+def _positive(x):
     return tl.where(x == 0.0, 1.0, x)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _messages(  # type: ignore[no-untyped-def]
-    x, tables, lengths, given, out, totals, n_sites, n_labels, n_tables, row, column,
-    WIDTH: tl.constexpr, BACKWARDS: tl.constexpr, SUMS: tl.constexpr, HAS_GIVEN: tl.constexpr,
-    PER_EDGE: tl.constexpr, STORE: tl.constexpr,
+@triton.jit
+def _messages(
+    x, tables, lengths, given, out, totals,
+    n, n_sites, n_labels, n_tables, n_lengths, n_given, row_stride, column_stride, first_backwards,
+    WIDTH: tl.constexpr, SUMS: tl.constexpr, HAS_GIVEN: tl.constexpr, PER_EDGE: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
-    example = tl.program_id(0).to(tl.int64)
-    length = tl.load(lengths + example)
+    row = tl.program_id(0)
+    example, is_back = row % n, row >= first_backwards
+    length = tl.load(lengths + example % n_lengths)
+    # Site t of the sweep is start + t * step of the chain; the edge after it is one less where they run backwards.
+    start, step = tl.where(is_back, length - 1, 0), tl.where(is_back, -1, 1)
+    x += example.to(tl.int64) * n_sites * n_labels
+    given += (row % n_given).to(tl.int64) * n_sites
+    out += row.to(tl.int64) * n_sites * n_labels
+    tables += (example % n_tables).to(tl.int64) * (n_sites - 1) * n_labels * n_labels if PER_EDGE else 0
     label = tl.arange(0, WIDTH)
-    before = column if BACKWARDS else row
-    after = row if BACKWARDS else column
-    if PER_EDGE:
-        tables += example % n_tables * (n_sites - 1) * n_labels * n_labels
+    before = tl.where(is_back, column_stride, row_stride)
+    after = tl.where(is_back, row_stride, column_stride)
     place = label[:, None] * before + label[None, :] * after
-    is_there = (label[:, None] < n_labels) & (label[None, :] < n_labels)
+    is_pair = (label[:, None] < n_labels) & (label[None, :] < n_labels)
     if not PER_EDGE:
-        table = tl.load(tables + place, mask=is_there, other=-float("inf"))
+        table = tl.load(tables + place, mask=is_pair, other=-float("inf"))
     m = tl.zeros((WIDTH,), x.dtype.element_ty)
     total = tl.full((), 0.0, tl.float64)
+    here = _potentials(x, given, _inside(start, n_sites), label, n_labels, HAS_GIVEN)
     for t in range(0, length - 1):
-        at = example * n_sites + (length - 1 - t if BACKWARDS else t)
+        at = start + t * step
+        coming = _potentials(x, given, at + step, label, n_labels, HAS_GIVEN)  # on its way while we work
         if PER_EDGE:
-            which = length - 2 - t if BACKWARDS else t
-            table = tl.load(tables + which.to(tl.int64) * n_labels * n_labels + place, mask=is_there, other=-float("inf"))
+            edge = (at - is_back.to(tl.int32)).to(tl.int64)
+            table = tl.load(tables + edge * n_labels * n_labels + place, mask=is_pair, other=-float("inf"))
         if STORE:
             tl.store(out + at * n_labels + label, m, mask=label < n_labels)
-        scores = _scores(m, x, given, at, label, n_labels, HAS_GIVEN)[:, None] + table
+        scores = (m + here)[:, None] + table
         m = tl.max(scores, 0)
         if SUMS:
             high = _finite(m)
@@ -73,99 +86,114 @@ def _messages(  # type: ignore[no-untyped-def]
         top = _finite(tl.max(m, 0))
         m -= top
         total += top.to(tl.float64)
+        here = coming
     if length > 0:
-        at = example * n_sites + (0 if BACKWARDS else length - 1)
         if STORE:
-            tl.store(out + at * n_labels + label, m, mask=label < n_labels)
-        a = _scores(m, x, given, at, label, n_labels, HAS_GIVEN)
-        high = tl.max(a, 0)
+            tl.store(out + (start + (length - 1) * step) * n_labels + label, m, mask=label < n_labels)
+        high = tl.max(m + here, 0)
         total += high.to(tl.float64)
         if SUMS:
-            total += tl.log(tl.sum(tl.exp(a - _finite(high)), 0)).to(tl.float64)
-    tl.store(totals + example, total)
+            total += tl.log(tl.sum(tl.exp(m + here - _finite(high)), 0)).to(tl.float64)
+    tl.store(totals + row, total)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _flow(  # type: ignore[no-untyped-def]
-    x, tables, lengths, given, messages, w, out, crossing, n_sites, n_labels, n_tables, row, column,
-    WIDTH: tl.constexpr, BACKWARDS: tl.constexpr, SUMS: tl.constexpr, HAS_GIVEN: tl.constexpr,
-    PER_EDGE: tl.constexpr, HAS_W: tl.constexpr,
+@triton.jit
+def _flow(
+    x, tables, lengths, given, messages, w, out, crossing,
+    n, n_sites, n_labels, n_tables, n_lengths, n_given, row_stride, column_stride, first_backwards,
+    WIDTH: tl.constexpr, SUMS: tl.constexpr, HAS_GIVEN: tl.constexpr, PER_EDGE: tl.constexpr, HAS_W: tl.constexpr,
 ):  # fmt: skip
-    example = tl.program_id(0).to(tl.int64)
-    length = tl.load(lengths + example)
+    row = tl.program_id(0)
+    example, is_back = row % n, row >= first_backwards
+    length = tl.load(lengths + example % n_lengths)
+    start, step = tl.where(is_back, length - 1, 0), tl.where(is_back, -1, 1)
+    x += example.to(tl.int64) * n_sites * n_labels
+    w += example.to(tl.int64) * n_sites * n_labels
+    given += (row % n_given).to(tl.int64) * n_sites
+    messages += row.to(tl.int64) * n_sites * n_labels
+    out += row.to(tl.int64) * n_sites * n_labels
+    tables += (example % n_tables).to(tl.int64) * (n_sites - 1) * n_labels * n_labels if PER_EDGE else 0
+    crossing += row.to(tl.int64) * n_labels * n_labels * ((n_sites - 1) if PER_EDGE else 1)
     label = tl.arange(0, WIDTH)
-    before = column if BACKWARDS else row
-    after = row if BACKWARDS else column
-    if PER_EDGE:
-        tables += example % n_tables * (n_sites - 1) * n_labels * n_labels
+    before = tl.where(is_back, column_stride, row_stride)
+    after = tl.where(is_back, row_stride, column_stride)
     place = label[:, None] * before + label[None, :] * after
-    is_there = (label[:, None] < n_labels) & (label[None, :] < n_labels)
+    is_pair = (label[:, None] < n_labels) & (label[None, :] < n_labels)
     # The table of what crosses is laid out with its first label first, whatever the strides of the potentials are.
-    crossed = label[:, None] + label[None, :] * n_labels if BACKWARDS else label[:, None] * n_labels + label[None, :]
-    crossing += example * n_labels * n_labels * (n_sites - 1 if PER_EDGE else 1)
+    crossed = label[:, None] * tl.where(is_back, 1, n_labels) + label[None, :] * tl.where(is_back, n_labels, 1)
     if not PER_EDGE:
-        table = tl.load(tables + place, mask=is_there, other=-float("inf"))
+        table = tl.load(tables + place, mask=is_pair, other=-float("inf"))
         sums = tl.zeros((WIDTH, WIDTH), x.dtype.element_ty)
     flow = tl.zeros((WIDTH,), x.dtype.element_ty)
+    is_label = label < n_labels
+    at = start + (length - 1) * step
     if length > 0:
-        at = example * n_sites + (0 if BACKWARDS else length - 1)
         if HAS_W:
-            flow = tl.load(w + at * n_labels + label, mask=label < n_labels, other=0.0)
+            flow = tl.load(w + at * n_labels + label, mask=is_label, other=0.0)
         else:
-            m = tl.load(messages + at * n_labels + label, mask=label < n_labels, other=0.0)
-            a = _scores(m, x, given, at, label, n_labels, HAS_GIVEN)
+            a = tl.load(messages + at * n_labels + label, mask=is_label, other=0.0)
+            a += _potentials(x, given, at, label, n_labels, HAS_GIVEN)
             if SUMS:
                 shares = tl.exp(a - _finite(tl.max(a, 0)))
                 flow = shares / _positive(tl.sum(shares, 0))
             else:
                 flow = (label == tl.argmax(a, 0)).to(x.dtype.element_ty)
-        tl.store(out + at * n_labels + label, flow, mask=label < n_labels)
-    for step in range(0, length - 1):
-        t = length - 2 - step
-        at = example * n_sites + (length - 1 - t if BACKWARDS else t)
-        which = length - 2 - t if BACKWARDS else t
+    at -= step
+    ahead = _inside(at, n_sites)
+    here = tl.load(messages + ahead * n_labels + label, mask=is_label, other=0.0)
+    here += _potentials(x, given, ahead, label, n_labels, HAS_GIVEN)
+    tl.debug_barrier()  # out may be messages: all have read before anybody writes
+    if length > 0:
+        tl.store(out + (at + step) * n_labels + label, flow, mask=is_label)
+    for _ in range(0, length - 1):
+        ahead = _inside(at - step, n_sites)
+        coming = tl.load(messages + ahead * n_labels + label, mask=is_label, other=0.0)
+        coming += _potentials(x, given, ahead, label, n_labels, HAS_GIVEN)
+        edge = (at - is_back.to(tl.int32)).to(tl.int64) * n_labels * n_labels
         if PER_EDGE:
-            table = tl.load(tables + which.to(tl.int64) * n_labels * n_labels + place, mask=is_there, other=-float("inf"))
-        m = tl.load(messages + at * n_labels + label, mask=label < n_labels, other=0.0)
-        scores = _scores(m, x, given, at, label, n_labels, HAS_GIVEN)[:, None] + table
+            table = tl.load(tables + edge + place, mask=is_pair, other=-float("inf"))
+        scores = here[:, None] + table
         if SUMS:
             shares = tl.exp(scores - _finite(tl.max(scores, 0))[None, :])
             joint = shares * (flow / _positive(tl.sum(shares, 0)))[None, :]
         else:
             joint = tl.where(label[:, None] == tl.argmax(scores, 0)[None, :], flow[None, :], 0.0)
         if PER_EDGE:
-            tl.store(crossing + which.to(tl.int64) * n_labels * n_labels + crossed, joint, mask=is_there)
+            tl.store(crossing + edge + crossed, joint, mask=is_pair)
         else:
             sums += joint
         flow = tl.sum(joint, 1)
         if HAS_W:
-            flow += tl.load(w + at * n_labels + label, mask=label < n_labels, other=0.0)
-        tl.store(out + at * n_labels + label, flow, mask=label < n_labels)
+            flow += tl.load(w + at * n_labels + label, mask=is_label, other=0.0)
+        tl.debug_barrier()
+        tl.store(out + at * n_labels + label, flow, mask=is_label)
+        here = coming
+        at -= step
     if not PER_EDGE:
-        tl.store(crossing + crossed, sums, mask=is_there)
+        tl.store(crossing + crossed, sums, mask=is_pair)
 
 
 def messages(sweep: Sweep, *, keep: bool) -> tuple[Tensor, Tensor]:
     """See `plain.messages`; without ``keep``, only the totals are there."""
-    x = sweep.x
-    out = torch.empty_like(x if keep else x[:0])
-    totals = torch.empty(len(x), dtype=torch.float64, device=x.device)
-    _launch(_messages, sweep, (out, totals), {"STORE": keep})
+    x, n_rows = sweep.x, sweep.n_rows
+    out = x.new_zeros((n_rows if keep else 0, *x.shape[1:]))
+    totals = torch.empty(n_rows, dtype=torch.float64, device=x.device)
+    _launch(_messages, sweep, (out, totals), {"STORE": keep}, 1 if x.shape[2] <= 16 else 8)
     return out, totals
 
 
-def flow(sweep: Sweep, m: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
-    """See `plain.flow`; zero where an example is shorter than the tensor."""
+def flow(sweep: Sweep, m: Tensor, w: Tensor | None, *, spend: bool) -> tuple[Tensor, Tensor]:
+    """See `plain.flow`; with ``spend``, F takes the place of the messages."""
     x, k = sweep.x, sweep.x.shape[2]
-    out = torch.zeros_like(x)
-    shape = (len(x), k, k) if sweep.tables.dim() == 2 else (len(x), x.shape[1] - 1, k, k)
+    out = m if spend else torch.zeros_like(m)
+    shape = (len(m), k, k) if sweep.tables.dim() == 2 else (len(m), x.shape[1] - 1, k, k)
     crossing = x.new_zeros(shape)
-    _launch(_flow, sweep, (m, m if w is None else w, out, crossing), {"HAS_W": w is not None})
+    _launch(_flow, sweep, (m, m if w is None else w, out, crossing), {"HAS_W": w is not None}, 4 if k <= 32 else 8)
     return out, crossing
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high", "first_draw", "stream_high"])  # type: ignore[untyped-decorator]
-def _gumbel(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["key_low", "key_high", "first_draw", "stream_high"])
+def _gumbel(
     x, lengths, out, key_low, key_high, first_draw, stream_high, n_examples, n_sites, n_labels, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0)
@@ -205,26 +233,25 @@ def perturbed(x: Tensor, lengths: Tensor, key: Key, n_draws: int) -> Tensor:
     return out
 
 
-def _launch(kernel: Any, sweep: Sweep, results: tuple[Tensor, ...], flag: dict[str, bool]) -> None:
-    x, tables = sweep.x, sweep.tables
-    n, n_sites, n_labels = x.shape
-    width = max(2, triton.next_power_of_2(n_labels))
-    kernel[(n,)](
+def _launch(kernel: Any, sweep: Sweep, results: tuple[Tensor, ...], flag: dict[str, bool], num_warps: int) -> None:
+    x, tables, given = sweep.x, sweep.tables, sweep.given
+    kernel[(sweep.n_rows,)](
         x,
         tables,
         sweep.lengths,
-        sweep.lengths if sweep.given is None else sweep.given,
+        sweep.lengths if given is None else given,
         *results,
-        n_sites,
-        n_labels,
+        *x.shape,
         len(tables),
+        len(sweep.lengths),
+        1 if given is None else len(given),
         tables.stride(-2),
         tables.stride(-1),
-        WIDTH=width,
-        BACKWARDS=sweep.backwards,
+        sweep.first_backwards,
+        WIDTH=max(2, triton.next_power_of_2(x.shape[2])),
         SUMS=sweep.sums,
-        HAS_GIVEN=sweep.given is not None,
+        HAS_GIVEN=given is not None,
         PER_EDGE=tables.dim() > 2,
-        num_warps=1 if width <= 16 else 4 if width <= 64 else 8,
+        num_warps=num_warps,
         **flag,
     )

@@ -39,8 +39,9 @@ def is_known(method: MarginalMethod) -> bool:
 
 
 def marginals_of(method: MarginalMethod, batch: ChainBatch, key: Key | None, n_draws: int) -> Any:
-    """The marginals of a batch, from the draws that begin with the key's, in the layout and dtype of its potentials."""
-    chain, x = batch.chain, batch.x
+    """Marginals from the draws that begin with the key's, in the layout and dtype of the potentials."""
+    # Copies: the pullback needs the potentials, and whoever gave them may change them in place before.
+    chain, x = TensorChain(batch.chain.tables.clone(), batch.lengths), batch.x.clone()
     perturbed = None if key is None else chain.perturbed(x, key, n_draws)
     q, pullback = marginals_and_pullback(method, chain, x, perturbed)
     return batch.unpadded(batch.solved(q, pullback).to(batch.dtype), 0.0)

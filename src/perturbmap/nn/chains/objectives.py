@@ -59,27 +59,22 @@ def objective_of(
     return batch.solved(values.to(torch.promote_types(batch.dtype, torch.float32)), pullback)
 
 
-def _difference(one: Answer, other: Answer) -> Answer:
-    return one[0] - other[0], None if one[1] is None or other[1] is None else one[1] - other[1]
-
-
 @value_and_slopes.register
 def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    known = chain.total(x, t.labels, sums=True, slopes=slopes)
-    return _difference(known, chain.total(x, sums=True, slopes=slopes))
+    return chain.gain(x, t.labels, sums=True, slopes=slopes)
 
 
 @value_and_slopes.register
 def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    known = chain.total(perturbed, t.labels, sums=False, slopes=slopes)
-    return _difference(known, chain.total(perturbed, sums=False, slopes=slopes))
+    return chain.gain(perturbed, t.labels, sums=False, slopes=slopes)
 
 
 @value_and_slopes.register
 def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
     margin = t.label_weights.sum(2, keepdim=True) - t.label_weights
-    known = chain.total(x, t.labels, sums=False, slopes=slopes)
-    return _difference(known, chain.total(x + margin, sums=False, slopes=slopes))
+    known, observed = chain.total(x, t.labels, sums=False, slopes=slopes)
+    worst, found = chain.total(x + margin, sums=False, slopes=slopes)
+    return known - worst, None if observed is None or found is None else observed - found
 
 
 @value_and_slopes.register
@@ -88,7 +83,7 @@ def _(
 ) -> Answer:
     pinned, c = chain.pinned(x, sums=True), t.label_weights
     log_p = (pinned.others + x).log_softmax(2)
-    return _weighted(c, log_p), pinned.slopes(_toward(c, log_p.exp())) if slopes else None
+    return _weighted(c, log_p), pinned.slopes(_toward(c, log_p.exp()), spend=True) if slopes else None
 
 
 @value_and_slopes.register
@@ -105,7 +100,7 @@ def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: A
         values = pinned.others + perturbed
         log_p = values - values.amax(2, keepdim=True)
         p = torch.zeros_like(values).scatter_(2, values.argmax(2, keepdim=True), 1.0)
-    return _weighted(c, log_p), pinned.slopes(_toward(c, p)) if slopes else None
+    return _weighted(c, log_p), pinned.slopes(_toward(c, p), spend=True) if slopes else None
 
 
 def _weighted(c: Tensor, log_p: Tensor) -> Tensor:

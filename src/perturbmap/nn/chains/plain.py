@@ -6,52 +6,63 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perturbmap.nn.chains.sweep import WORD, Key, Sweep
+from perturbmap.nn.chains.sweep import WORD, Key, Sweep, Way
 
 
-def messages(sweep: Sweep, *, keep: bool = True) -> tuple[Tensor, Tensor]:
-    """Messages to every site, in the shape of x, and ``(+)_y f(y)``, (n,), in float64.
+def messages(sweep: Sweep, *, keep: bool) -> tuple[Tensor, Tensor]:
+    """Messages to every site, (n_rows, n_sites, n_labels), and ``(+)_y f(y)``, (n_rows,), in float64.
 
     Without ``keep``, nobody will ask for the messages; these sweeps hold them all the same.
     """
+    if sweep.way is Way.BOTH:
+        one, other = (messages(sweep._replace(way=way), keep=keep) for way in (Way.FORWARDS, Way.BACKWARDS))
+        return torch.cat([one[0], other[0]]), torch.cat([one[1], other[1]])
+    lengths = _of_rows(sweep.lengths, sweep)
     x, tables = _in_order(sweep)
     m, out = torch.zeros_like(x[:, 0]), torch.empty_like(x)
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     for t in range(x.shape[1]):
         out[:, t] = m
-        is_last, is_before = sweep.lengths == t + 1, sweep.lengths > t + 1
+        is_last, is_before = lengths == t + 1, lengths > t + 1
         a = m + x[:, t]
         total += torch.where(is_last, _over(a, sweep.sums, 1).double(), 0.0)
         if t + 1 < x.shape[1]:
-            m = _over(a[:, :, None] + _table(tables, t, len(x)), sweep.sums, 1)
+            m = _over(a[:, :, None] + _table(tables, t), sweep.sums, 1)
             top = m.amax(1)
             top = torch.where(top == -torch.inf, 0.0, top)
             m = m - top[:, None]
             total += torch.where(is_before, top.double(), 0.0)
-    return _turned(out, sweep.lengths) if sweep.backwards else out, total
+    return _turned(out, lengths) if sweep.way is Way.BACKWARDS else out, total
 
 
-def flow(sweep: Sweep, m: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weights w of the pins come back along the messages: F, and what crosses the edges.
+def flow(sweep: Sweep, m: Tensor, w: Tensor | None, *, spend: bool) -> tuple[Tensor, Tensor]:
+    """Weights w of the pins, (n, n_sites, n_labels), come back along the messages: F, and what crosses the edges.
 
-    Without w, all weight is at the end of the messages, so that F is the gradient of their total.
+    Without w, all weight is at the end of the messages, so that F is the gradient of their total. With ``spend``,
+    nobody will ask for the messages again. F is zero beyond an example's length, and so must w be.
 
-    The second tensor is (n, n_labels, n_labels), summed over the edges, where one table is shared; else one for each
-    edge, (n, n_edges, n_labels, n_labels).
+    The second tensor is (n_rows, n_labels, n_labels), summed over the edges, where one table is shared; else one for
+    each edge, (n_rows, n_edges, n_labels, n_labels).
     """
+    if sweep.way is Way.BOTH:
+        ways = zip((Way.FORWARDS, Way.BACKWARDS), m.chunk(2), strict=True)
+        one, other = (flow(sweep._replace(way=way), half, w, spend=spend) for way, half in ways)
+        return torch.cat([one[0], other[0]]), torch.cat([one[1], other[1]])
+    lengths, is_back = _of_rows(sweep.lengths, sweep), sweep.way is Way.BACKWARDS
     x, tables = _in_order(sweep)
     n, n_sites, k = x.shape
     is_shared = tables.dim() == 2
-    if sweep.backwards:
-        m, w = _turned(m, sweep.lengths), None if w is None else _turned(w, sweep.lengths)
+    w = None if w is None else _of_rows(w, sweep)
+    if is_back:
+        m, w = _turned(m, lengths), None if w is None else _turned(w, lengths)
     crossing = x.new_zeros((n, k, k) if is_shared else (n, n_sites - 1, k, k))
     out, after = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     for t in range(n_sites - 1, -1, -1):
-        is_last, is_before = (sweep.lengths == t + 1)[:, None], (sweep.lengths > t + 1)[:, None]
+        is_last, is_before = (lengths == t + 1)[:, None], (lengths > t + 1)[:, None]
         a = m[:, t] + x[:, t]
         F = torch.zeros_like(a)
         if t + 1 < n_sites:
-            p = _shares(a[:, :, None] + _table(tables, t, n), sweep.sums)
+            p = _shares(a[:, :, None] + _table(tables, t), sweep.sums)
             joint = torch.where(is_before[:, :, None], p * after[:, None, :], 0.0)
             F = joint.sum(2)
             if is_shared:
@@ -63,9 +74,9 @@ def flow(sweep: Sweep, m: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         else:
             F = torch.where(is_last | is_before, F + w[:, t], 0.0)
         out[:, t] = after = F
-    if sweep.backwards:
-        out, crossing = _turned(out, sweep.lengths), crossing.transpose(-1, -2)
-        crossing = crossing if is_shared else _turned(crossing, sweep.lengths - 1)
+    if is_back:
+        out, crossing = _turned(out, lengths), crossing.transpose(-1, -2)
+        crossing = crossing if is_shared else _turned(crossing, lengths - 1)
     return out, crossing
 
 
@@ -93,18 +104,22 @@ def perturbed(x: Tensor, lengths: Tensor, key: Key, n_draws: int) -> Tensor:
     return (x.double() + z.reshape(n_draws, n, n_sites, n_labels)).to(x.dtype).flatten(0, 1)
 
 
+def _of_rows(values: Tensor, sweep: Sweep) -> Tensor:
+    """One for each row: what there are fewer of begins again."""
+    return values.repeat(sweep.n_rows // len(values), *[1] * (values.dim() - 1))
+
+
 def _in_order(sweep: Sweep) -> tuple[Tensor, Tensor]:
-    """The potentials as the sweep meets them, with the labels that are not the given ones ruled out."""
-    x, tables = sweep.x, sweep.tables
+    """The potentials of each row as the sweep meets them, with the labels that are not the given ones ruled out."""
+    x, tables = _of_rows(sweep.x, sweep), sweep.tables
+    tables = tables if tables.dim() == 2 else _of_rows(tables, sweep)
     if sweep.given is not None:
-        is_other = torch.arange(x.shape[2], device=x.device) != sweep.given[..., None]
-        x = x.masked_fill(is_other & (sweep.given[..., None] >= 0), -torch.inf)
-    if not sweep.backwards:
+        given = _of_rows(sweep.given, sweep)[..., None]
+        x = x.masked_fill((torch.arange(x.shape[2], device=x.device) != given) & (given >= 0), -torch.inf)
+    if sweep.way is Way.FORWARDS:
         return x, tables
-    tables = tables.transpose(-1, -2)
-    if tables.dim() > 2:
-        tables = _turned(tables, (sweep.lengths - 1)[: len(tables)])
-    return _turned(x, sweep.lengths), tables
+    lengths, tables = _of_rows(sweep.lengths, sweep), tables.transpose(-1, -2)
+    return _turned(x, lengths), tables if tables.dim() == 2 else _turned(tables, lengths - 1)
 
 
 def _turned(values: Tensor, lengths: Tensor) -> Tensor:
@@ -114,8 +129,8 @@ def _turned(values: Tensor, lengths: Tensor) -> Tensor:
     return values.gather(1, index.reshape(*index.shape, *[1] * (values.dim() - 2)).expand_as(values))
 
 
-def _table(tables: Tensor, t: int, n: int) -> Tensor:
-    return tables if tables.dim() == 2 else tables[:, t].repeat(n // len(tables), 1, 1)
+def _table(tables: Tensor, t: int) -> Tensor:
+    return tables if tables.dim() == 2 else tables[:, t]
 
 
 def _over(scores: Tensor, sums: bool, dim: int) -> Tensor:

@@ -10,14 +10,17 @@ A sweep ``backwards`` is the same on the chain read from its last site, with the
 example's length are neither read nor written.
 
 x : (n, n_sites, n_labels), in float32 or float64
-tables : one for all edges, (n_labels, n_labels); or (n_tables, n_edges, n_labels, n_labels), and example number n has
-    those of number ``n % n_tables``
-lengths : (n,), int32
-given : (n, n_sites), int32, a label or -1; or None
+tables : one for all edges, (n_labels, n_labels); or (n_tables, n_edges, n_labels, n_labels)
+lengths : (n_lengths,), int32
+given : (n_given, n_sites), int32, a label or -1; or None
 
-The noise is that of `perturbmap.gumbel_noise`, made where the tensors are: Philox4x32-10 with key = seed and counter =
-(block, draw, stream), as in the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's constant c is
-taken in double precision, by a logarithm that differs from the core's in the last bits.
+A sweep has n rows, or n_given if that is more, and twice as many if it runs both ways: first all rows forwards,
+then all backwards. Row r belongs to number ``r % n`` of x, and so on for tables, lengths and given labels: several
+draws of the same examples share their tables.
+
+The noise is that of `perturbmap.gumbel_noise`, made where the tensors are: Philox4x32-10 with key = seed and
+counter = (block, draw, stream), as in the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's
+constant c is taken in double precision, by a logarithm that differs from the core's in the last bits.
 
 References.  Forward filtering, backward smoothing: Rabiner, A tutorial on hidden Markov models, Proc. IEEE 1989.
 Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
@@ -26,12 +29,21 @@ Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, final
 
 from torch import Tensor
 
 #: The bits of a 32-bit word.
 WORD = 0xFFFFFFFF
+
+
+class Way(Enum):
+    """Which way messages go along the chains."""
+
+    FORWARDS = "forwards"
+    BACKWARDS = "backwards"
+    BOTH = "both"
 
 
 class Sweep(NamedTuple):
@@ -41,8 +53,20 @@ class Sweep(NamedTuple):
     tables: Tensor
     lengths: Tensor
     given: Tensor | None
-    backwards: bool
+    way: Way
     sums: bool
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of the results."""
+        n = len(self.x) if self.given is None else max(len(self.x), len(self.given))
+        return 2 * n if self.way is Way.BOTH else n
+
+    @property
+    def first_backwards(self) -> int:
+        """The first row that runs backwards; those after it do so too."""
+        n = self.n_rows
+        return n if self.way is Way.FORWARDS else 0 if self.way is Way.BACKWARDS else n // 2
 
 
 @final
