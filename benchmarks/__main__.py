@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, sequences, solvers, store, tokens
+from benchmarks import baselines, converging, core, graphs, learning, networks, sequences, solvers, store, tokens
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -18,6 +18,7 @@ everything = [
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
     *tokens.BENCHMARKS,
+    *networks.BENCHMARKS,
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
