@@ -463,7 +463,9 @@ def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, r
     ids=[repr(o) for o in OBJECTIVES if "Exact" not in repr(o)],
 )
 @pytest.mark.parametrize(
-    "structure", [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))], ids=repr
+    "structure",
+    [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))],
+    ids=["Matching", "BruteForce"],
 )
 def test_labels_that_the_structure_forbids_are_refused(structure: pm.Structure, objective: pm.Objective) -> None:
     """As by the estimator: such a likelihood has no bound, and learning would run away with it."""
