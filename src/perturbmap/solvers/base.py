@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -20,13 +19,35 @@ from perturbmap.support.parts import Part
 N_REPORTS = 20
 
 
-@dataclass(eq=False)
 class State:
-    """All that a run needs to go on; ``average`` are the weights to use."""
+    """All that a run needs to go on: the weights w, their ``average``, which are the weights to use, and the steps.
 
-    w: Floats
-    average: Floats
-    iteration: int = 0
+    Either may be a function that gives them, for a solver that does not multiply them out in every step.
+    """
+
+    def __init__(
+        self, w: Floats | Callable[[], Floats], average: Floats | Callable[[], Floats], iteration: int = 0
+    ) -> None:
+        self._w, self._average = w, average
+        self.iteration = iteration
+
+    @property
+    def w(self) -> Floats:
+        """The weights of the last step."""
+        return self._w() if callable(self._w) else self._w
+
+    @w.setter
+    def w(self, w: Floats | Callable[[], Floats]) -> None:
+        self._w = w
+
+    @property
+    def average(self) -> Floats:
+        """The weights to use: an average of those of the steps, or the last."""
+        return self._average() if callable(self._average) else self._average
+
+    @average.setter
+    def average(self, average: Floats | Callable[[], Floats]) -> None:
+        self._average = average
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The state as named arrays, for a file."""

@@ -27,6 +27,7 @@ from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, warn_of_gap
 from perturbmap.solvers.dual_map import apply_alpha, augmented_chunks
 from perturbmap.solvers.dual_state import BCFWState, Block
+from perturbmap.solvers.iterate import Iterate
 from perturbmap.solvers.line_search import line_search
 from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
@@ -135,7 +136,8 @@ class BCFW(Solver[BCFWState]):
     def warm(self, problem: Problem, state: BCFWState) -> BCFWState:
         """See `Solver.warm`: the same alpha, of which another l2 makes other weights."""
         blocks = [Block(block.labels, block.alpha) for block in state.blocks]
-        begun = BCFWState(state.w, state.average, blocks=blocks, gaps=np.zeros(len(blocks)))
+        w, gaps = state.w, np.zeros(len(blocks))
+        begun = BCFWState(w, w, blocks=blocks, a_alpha=np.zeros(0), gaps=gaps)
         apply_alpha(problem, begun)
         begun.average = begun.w
         self._certify(problem, begun)
@@ -165,20 +167,22 @@ class BCFW(Solver[BCFWState]):
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
         examples: dict[int, Piece] = {}
+        if self.averaging is not None:
+            state.average_by(Iterate.of(state.w, state.average) if state.averaged is None else state.averaged)
         while state.iteration < n_iter and not self._is_done(problem, state):
             if state.done == len(state.queue):
                 self._draw(problem, state)
             i = int(state.queue[state.done])
             if i not in examples:
                 examples[i] = Piece.of(problem, np.array([i]))
-            self._step(problem, state, i, examples[i])
+            change = self._step(problem, state, i, examples[i])
             state.iteration += 1
             state.done += 1
-            if self.averaging is None:
+            if self.averaging is None or state.averaged is None:
                 state.average = state.w
             else:
                 rate = self.averaging.rate(state.iteration, n_iter)
-                state.average = state.average + rate * (state.w - state.average)
+                state.averaged.step(examples[i].at, change, shrink=1.0, rate=rate)
             if state.iteration == n_iter or (
                 state.done == len(state.queue) and self._is_due_to_certify(problem, state)
             ):
@@ -191,11 +195,14 @@ class BCFW(Solver[BCFWState]):
             )
         return state
 
-    def _step(self, problem: Problem, state: BCFWState, i: int, example: Piece) -> None:
-        """Moves the alpha of example i towards its maximiser; looks at no weights but those that it needs."""
+    def _step(self, problem: Problem, state: BCFWState, i: int, example: Piece) -> Floats:
+        """Moves the alpha of example i towards its maximiser, and returns how its weights change.
+
+        No other weights are looked at.
+        """
         l2 = problem.l2
         scale = problem.targets.weights[i] / len(problem.data)
-        at, w = example.at, state.w[example.at]
+        at, w = example.at, state.w[example.at].copy()
         f, pullback = example.apply(w)
         g = problem.objective.augmented(f, problem.targets.label_weights[problem.data.layout.sites(i)])
 
@@ -224,7 +231,7 @@ class BCFW(Solver[BCFWState]):
             longest = 1.0
         gain = scale * float(direction @ scores)
         if gain <= 0:
-            return
+            return np.zeros_like(w)
         moments = g.indicators(block.labels, direction[:, None])
         d = pullback(moments) * (-scale / l2)
         loss = gain + l2 * float(w @ d)
@@ -236,8 +243,11 @@ class BCFW(Solver[BCFWState]):
         block.forget(_MAX_IDLE if self.cache else 0)
         after = before + step * d
         state.a_alpha[at] = after
-        state.w[at] = after if signed is None else np.where(signed, np.maximum(0.0, after), after)
         state.b_alpha += step * loss
+        projected = after if signed is None else np.where(signed, np.maximum(0.0, after), after)
+        change = np.asarray(projected - w)
+        state.w[at] = projected
+        return change
 
     def _draw(self, problem: Problem, state: BCFWState) -> None:
         """The next examples: all in a random order, or some by their gaps."""

@@ -74,19 +74,10 @@ class SGDState(State):
     """The weights, their average, the memory of the steps, and the objective as they saw it since the last report."""
 
     def __init__(self, iterate: Iterate, iteration: int = 0, memory: Floats | None = None) -> None:
-        self.iterate, self.iteration = iterate, iteration
+        super().__init__(lambda: self.iterate.weights(), lambda: self.iterate.average(), iteration)
+        self.iterate = iterate
         self.memory = np.zeros((0, 0)) if memory is None else memory
         self.objective, self.n_seen, self.is_reported = 0.0, 0, False
-
-    @property
-    def w(self) -> Floats:  # type: ignore[override]  # multiplied out, where others keep it
-        """The weights of the last step."""
-        return self.iterate.weights()
-
-    @property
-    def average(self) -> Floats:  # type: ignore[override]  # as w
-        """The weights to use: the average of the iterates."""
-        return self.iterate.average()
 
     def see(self, objective: float) -> None:
         """Counts what one more step saw."""

@@ -36,7 +36,7 @@ def apply_alpha(problem: Problem, state: BCFWState) -> None:
                 pairwise[... if g.is_shared else g.layout.edges_between(i)] -= moments.pairwise
         total[at] += pullback(Moments(unary, pairwise))
     state.a_alpha = total / problem.l2
-    state.w = problem.project(state.a_alpha)
+    state.w = problem.project(state.a_alpha).copy()  # steps change both in place
 
 
 def augmented_chunks(problem: Problem, w: Floats) -> Iterator[tuple[int, Potentials, Floats, Pullback, Positions]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats, Labels, Layout
 from perturbmap.solvers.base import State
+from perturbmap.solvers.iterate import Iterate
 
 
 class Block:
@@ -39,22 +39,37 @@ class Block:
             self.alpha = np.delete(self.alpha, dropped)
 
 
-@dataclass(eq=False)
 class BCFWState(State):
-    """Alpha, what follows from it, and the last certificate."""
+    """Alpha, what follows from it, and the last certificate.
 
-    blocks: list[Block] = field(default_factory=list)
-    #: A alpha, of which w is the projection, and b . alpha.
-    a_alpha: Floats = field(default_factory=lambda: np.zeros(0))
-    b_alpha: float = 0.0
-    #: Each example's part of the gap, when it was last looked at.
-    gaps: Floats = field(default_factory=lambda: np.zeros(0))
-    #: The examples drawn, and how many of them are done.
-    queue: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    done: int = 0
-    oracle_calls: int = 0
-    primal: float = np.inf
-    certified_at: int = 0
+    blocks : alpha, of each example
+    a_alpha : A alpha, of which w is the projection
+    gaps : each example's part of the gap, when it was last looked at
+    averaged : the average of the weights, where they are averaged
+    """
+
+    def __init__(
+        self,
+        w: Floats,
+        average: Floats,
+        iteration: int = 0,
+        *,
+        blocks: list[Block],
+        a_alpha: Floats,
+        gaps: Floats,
+        averaged: Iterate | None = None,
+    ) -> None:
+        super().__init__(w, average if averaged is None else averaged.average, iteration)
+        self.blocks, self.a_alpha, self.gaps, self.averaged = blocks, a_alpha, gaps, averaged
+        self.b_alpha = 0.0
+        #: The examples drawn, and how many of them are done.
+        self.queue: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self.done = self.oracle_calls = self.certified_at = 0
+        self.primal = np.inf
+
+    def average_by(self, averaged: Iterate) -> None:
+        """Takes the average from here on from this iterate, which every step changes."""
+        self.averaged, self.average = averaged, averaged.average
 
     def gap(self, l2: float) -> float:
         """How far above the optimum the primal may lie at the weights that were certified last."""
@@ -68,13 +83,14 @@ class BCFWState(State):
         """See `State.arrays`: the labellings of all examples one after another."""
         return {
             **super().arrays(),
+            **({} if self.averaged is None else self.averaged.arrays()),
             "labels": np.concatenate([b.labels.ravel() for b in self.blocks]),
             "alpha": np.concatenate([b.alpha for b in self.blocks]),
             "counts": np.array([len(b.alpha) for b in self.blocks]),
             "a_alpha": self.a_alpha,
             "gaps": self.gaps,
             "queue": self.queue,
-            "numbers": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
+            "scalars": np.array([self.b_alpha, self.done, self.oracle_calls, self.primal, self.certified_at]),
         }
 
     @classmethod
@@ -93,23 +109,22 @@ class BCFWState(State):
         alphas = np.split(alpha, np.cumsum(counts)[:-1])
         parts = np.split(labels, np.cumsum(counts * site_counts)[:-1])
         blocks = [Block(y.reshape(len(a), -1), a) for y, a in zip(parts, alphas, strict=True)]
-        b_alpha, done, oracle_calls, primal, certified_at = arrays["numbers"].tolist()
+        b_alpha, done, oracle_calls, primal, certified_at = arrays["scalars"].tolist()
         if not 0 <= done <= len(queue):
             raise ValueError(f"{done} of {len(queue)} examples cannot be done.")
-        return cls(
+        averaged = Iterate.from_arrays(arrays, n_weights) if "lag" in arrays else None
+        state = cls(
             arrays["w"],
             arrays["average"],
             iteration,
-            blocks,
-            arrays["a_alpha"],
-            b_alpha,
-            gaps,
-            queue,
-            int(done),
-            int(oracle_calls),
-            primal,
-            int(certified_at),
+            blocks=blocks,
+            a_alpha=arrays["a_alpha"],
+            gaps=gaps,
+            averaged=averaged,
         )
+        state.queue, state.done, state.oracle_calls = queue, int(done), int(oracle_calls)
+        state.b_alpha, state.primal, state.certified_at = b_alpha, primal, int(certified_at)
+        return state
 
 
 def _checked(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +21,6 @@ from perturbmap.support.checks import check_count, check_number
 _REPORT = 10
 
 
-@dataclass(eq=False)
 class LBFGSState(State):
     """The weights, their objective with its penalty, and how far below the maximum it may lie.
 
@@ -30,11 +28,12 @@ class LBFGSState(State):
     under draws that were not learned from.
     """
 
-    objective: float = np.nan
-    gap: float = np.nan
-    n_draws: int = 0
-    before: Floats | None = None
-    fresh: float = np.nan
+    def __init__(
+        self, w: Floats, average: Floats, iteration: int = 0, *, n_draws: int = 0, before: Floats | None = None
+    ) -> None:
+        super().__init__(w, average, iteration)
+        self.n_draws, self.before = n_draws, before
+        self.objective = self.gap = self.fresh = np.nan
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         before = {} if self.before is None else {"before": self.before}
