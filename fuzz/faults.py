@@ -99,7 +99,7 @@ def fail_each(name: str, call: Callable[[], list[Any]]) -> int:
 def structures(n_threads: int) -> list[pm.Structure]:
     """One of each kind."""
     plain = [kind(n_threads) for kind in (pm.Chain, pm.Tree, pm.BinaryGraph, pm.Matching)]
-    return [*plain, pm.Chain(n_threads, allowed=~np.eye(3, dtype=bool))]
+    return [*plain, pm.Chain(n_threads, allowed=~np.eye(5, dtype=bool))]
 
 
 def main() -> None:

@@ -114,6 +114,31 @@ class WrongSum(pm.SummableStructure):
         return pm.Chain().pinned_sums(f, given)
 
 
+class RightSum(WrongSum):
+    def log_partition(self, f: pm.Potentials, given: Any = None, weights: Any = 1.0) -> tuple[Floats, pm.Moments]:
+        return pm.Chain().log_partition(f, given, weights)
+
+
+class WrongEntropy(RightSum):
+    def entropy(self, f: pm.Potentials, given: Any = None) -> Floats:
+        return np.asarray(super().entropy(f, given) / np.log(2))
+
+
+class SpansWithoutGiven(RightSum):
+    def span_probabilities(self, f: pm.Potentials, spans: Any, given: Any = None) -> Floats:
+        return super().span_probabilities(f, spans)
+
+
+class SamplesWithoutGiven(RightSum):
+    def sample(self, f: pm.Potentials, n_samples: int = 1, *, given: Any = None, rng: Any = None) -> Labels:
+        return super().sample(f, n_samples, rng=rng)
+
+
+class SamplesByTheBatch(RightSum):
+    def sample(self, f: pm.Potentials, n_samples: int = 1, *, given: Any = None, rng: Any = None) -> Labels:
+        return super().sample(f, n_samples, given=given, rng=len(f))
+
+
 def check_chain(structure: Any) -> None:
     pm.testing.check_structure(structure, pm.testing.chains)
 
@@ -134,6 +159,14 @@ def check_at_most_two(structure: Any) -> None:
         (check_chain, LooksAtTheBatch(), "those of each copy of each example alone"),
         (check_chain, LyingBound(), "the bound of `maximise_with_bound` is no lower than the maximum"),
         (check_chain, WrongSum(), "the log-partition is that of the listed labellings"),
+        (check_chain, WrongEntropy(), "the entropy is that of the listed distribution"),
+        (
+            check_chain,
+            SpansWithoutGiven(),
+            "the probability of a span is that of the labellings that have its labels",
+        ),
+        (check_chain, SamplesWithoutGiven(), "a sample has the given labels"),
+        (check_chain, SamplesByTheBatch(), "the samples of a batch are those of each example alone"),
         (check_at_most_two, NeverRefuses(), "InfeasibleError says that no labelling has the given labels"),
         (check_at_most_two, AtMost(3), "a pinned value is the maximum over the labellings that have the pin"),
         (check_at_most_two, AtMost(1), "the value of `maximise` is the maximum"),

@@ -248,6 +248,12 @@ def test_labels_that_break_the_rules_are_named() -> None:
     ends = pm.StructuredPredictor(pm.SequenceModel(), Chain(allowed=bio_transitions(names)), classes=names)
     with pytest.raises(ValueError, match=r"example 0 ends with 'B-x', at site 1"):
         ends.fit([np.zeros((2, 1)), np.zeros((2, 1))], [["O", "B-x"], ["B-x", "E-x"]])
+    X, y = sentences(6, seed=2)
+    soft: list[Any] = [*y[:5], np.full((len(y[5]), 5), 0.2)]
+    with pytest.raises(
+        ValueError, match=r"y\[5\] gives label number 2 at site 0 a probability of 0.2, but Chain does"
+    ):
+        tagger.fit(X, soft)
     f = Potentials(np.zeros((3, 3)))
     with pytest.raises(
         InfeasibleError, match="has label 0 at site 1 and then label 2 at site 2, which allowed forbids"

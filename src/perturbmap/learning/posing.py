@@ -11,7 +11,7 @@ from perturbmap.data import Dataset
 from perturbmap.data.labels import NO_LABELS, EncodedLabels, check_length, encode_labels, find_classes
 from perturbmap.learning.setting import Setting
 from perturbmap.models.base import check_streams
-from perturbmap.potentials import SiteLabels
+from perturbmap.potentials import Potentials, SiteLabels
 from perturbmap.solvers import Problem
 from perturbmap.structures import InfeasibleError, Structure
 
@@ -57,7 +57,7 @@ def pose(
         and bool(known.is_complete.all()),
     )
     setting.solver_for(len(data)).check(problem)
-    _try_structure(problem)
+    _try_structure(problem, known)
     return Posed(problem, known, named)
 
 
@@ -68,7 +68,7 @@ def _check_labels(structure: Structure, known: SiteLabels) -> None:
         raise ValueError(f"y holds labels that {type(structure).__name__} does not allow: {error}") from None
 
 
-def _try_structure(problem: Problem) -> None:
+def _try_structure(problem: Problem, known: SiteLabels) -> None:
     """Model and structure have their say now, not after an hour.
 
     Of a solver of the user's only two examples are asked, and of a store only its beginning.
@@ -87,4 +87,18 @@ def _try_structure(problem: Problem) -> None:
         raise TypeError(
             f"{type(structure).__name__}.maximise must return labels, ({f.n_sites},), and scores, ({len(f)},), as "
             f"arrays, but returned {found!r}."
+        )
+    if not known.is_hard and not structure.allows_every_labelling:
+        _check_soft_labels(structure, f, known)
+
+
+def _check_soft_labels(structure: Structure, f: Potentials, known: SiteLabels) -> None:
+    """A label that is impossible at its site has no probability."""
+    bad = np.argwhere((known.q[: f.n_sites] > 0) & (structure.pinned_values(f)[1] == -np.inf))
+    if len(bad):
+        site, label = bad[0].tolist()
+        n = int(np.searchsorted(f.site_offsets, site, side="right")) - 1
+        raise ValueError(
+            f"y[{n}] gives label number {label} at site {site - int(f.site_offsets[n])} a probability of "
+            f"{known.q[site, label]:g}, but {type(structure).__name__} does not allow it there: it must be 0."
         )

@@ -86,11 +86,11 @@ def _read(number: int, span: SpanLike) -> tuple[int, NDArray[np.int64], NDArray[
     """The example, the sites and the labels of a span; what they are is still to be checked."""
     if not isinstance(span, tuple) or len(span) != 3 or not isinstance(span[0], (int, np.integer)):
         raise ValueError(f"spans[{number}] must be a tuple (example, sites, labels), but is {span!r}.")
-    labels = _integers(f"the labels of spans[{number}]", span[2])
+    labels = _integers("labels", number, span[2])
     if isinstance(span[1], (int, np.integer)) or np.ndim(span[1]) == 0:
-        sites = _integers(f"the first site of spans[{number}]", [span[1]]) + np.arange(len(labels))
+        sites = _integers("sites", number, [span[1]]) + np.arange(len(labels))
     else:
-        sites = _integers(f"the sites of spans[{number}]", span[1])
+        sites = _integers("sites", number, span[1])
     if len(sites) != len(labels):
         raise ValueError(
             f"spans[{number}] must have one label for each site, but has {len(sites)} sites and {len(labels)} labels."
@@ -98,10 +98,10 @@ def _read(number: int, span: SpanLike) -> tuple[int, NDArray[np.int64], NDArray[
     return int(span[0]), sites, labels
 
 
-def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+def _integers(what: str, number: int, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"{name} must be integers, one after another, but are {values!r}.")
+        raise ValueError(f"the {what} of spans[{number}] must be integers, one after another, but are {values!r}.")
     return array.astype(np.int64)
 
 

@@ -58,12 +58,12 @@ class _Forest(CompiledStructure, SummableStructure):
         if self.allowed is None:
             return
         transitions = as_transitions(self.allowed)
-        transitions.rules(len(classes))
         if transitions.labels is not None and list(transitions.labels) != list(classes):
             raise ValueError(
                 f"allowed was made for the labels {list(transitions.labels)}, but the classes are {list(classes)}: "
                 "make it for those, in this order, or name the classes with classes=."
             )
+        transitions.rules(len(classes))
 
     def check_labels(self, layout: Layout, labels: Labels, n_labels: int) -> None:
         """See `Structure.check_labels`: starts, ends and pairs of known labels."""

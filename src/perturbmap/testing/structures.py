@@ -39,9 +39,9 @@ def check_structure(
 
     Checked are the maximum, given labels and those that no labelling has, scores, upper bounds, pinned values, their
     maximisers, free labels and moments, masks of pins; batches and perturbed copies, which must be their examples one
-    by one, bit by bit; threads, which must change no bit; and sums, if the structure says that it can sum. One that
-    says that it is not exact (``is_exact = False``) may miss a maximum, but its labels must be allowed, its values
-    those of its labels, and its bounds true.
+    by one, bit by bit; threads, which must change no bit; and sums, entropies, spans and samples, if it says
+    that it can sum. One that says that it is not exact (``is_exact = False``) may miss a maximum, but its labels must
+    be allowed, its values those of its labels, and its bounds true.
 
     >>> pm.testing.check_structure(pm.Chain(), pm.testing.chains)
     >>> pm.testing.check_structure(
