@@ -341,7 +341,7 @@ def test_tensors_on_a_gpu_give_the_numbers_of_the_cpu(rng: np.random.Generator) 
         assert {t.device.type for t in (loss, unary.grad, table.grad, q, y) if t is not None} == {device}
         results.append([t.detach().cpu() for t in (loss, unary.grad, table.grad, q, y) if t is not None])
     for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)  # a mean is summed in another order there
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)  # chains are solved there, in another order
 
 
 def test_the_second_derivative_is_refused(rng: np.random.Generator) -> None:

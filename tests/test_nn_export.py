@@ -42,7 +42,7 @@ def tagger() -> Tagger:
 
 def batches() -> list[tuple[Tensor, Tensor]]:
     """Batches of other sizes and lengths than that of the export, the first."""
-    lengths = [[5, 3, 1], [9, 2, 9, 4, 7], [2, 1]]
+    lengths = [[5, 3, 1], [9, 2, 9, 4, 7], [4]]
     return [(torch.randn(len(n), max(n), 6), torch.tensor(n)) for n in lengths]
 
 

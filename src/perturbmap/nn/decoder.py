@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,12 @@ class ViterbiDecoder(nn.Module):
     """
 
     def forward(self, unary: Tensor, pairwise: Tensor, lengths: Tensor) -> Tensor:
-        """The best labels, ``(n_examples, n_sites)``, -1 beyond an example's length.
+        """The best labels, ``(n_examples, n_sites)``; -1 where the tensor is padded.
 
         unary : (n_examples, n_sites, n_labels)
         pairwise : (n_labels, n_labels), the table of all edges
         lengths : (n_examples,), integers, how many sites each example has
         """
-        from torch._higher_order_ops import scan  # still without a public name; in torch since 2.6
 
         def backwards(
             messages: tuple[Tensor, Tensor], site: tuple[Tensor, Tensor]
@@ -46,9 +45,23 @@ class ViterbiDecoder(nn.Module):
 
         unary, pairwise = unary.detach(), pairwise.detach()  # labels have no gradient
         is_site = torch.arange(unary.shape[1], device=unary.device)[:, None] < lengths
-        zero = torch.zeros_like(unary[:, 0])
+        zero = unary.new_zeros((unary.shape[0], unary.shape[2]))
         sites = unary.transpose(0, 1).flip(0), is_site.flip(0)
-        (_, scores), labels_after = scan(backwards, (zero, zero.clone()), sites)
-        _, labels = scan(forwards, scores.argmax(1), labels_after.flip(0).roll(-1, 0))
+        (_, scores), labels_after = _scan(backwards, (zero, zero.clone()), sites)
+        _, labels = _scan(forwards, scores.argmax(1), labels_after.flip(0).roll(-1, 0))
         best_labels: Tensor = labels.masked_fill(~is_site, -1).transpose(0, 1)
         return best_labels
+
+
+def _scan(step: Any, carry: Any, sites: Any) -> tuple[Any, Tensor]:
+    """The last carry of ``carry, out = step(carry, site)`` over the first axis of the sites, and what came out."""
+    if torch.compiler.is_exporting():
+        from torch._higher_order_ops import scan  # a loop in the exported graph; torch has no public name for it yet
+
+        result: tuple[Any, Tensor] = scan(step, carry, sites)
+        return result
+    outs = []
+    for site in zip(*sites, strict=True) if isinstance(sites, tuple) else sites:
+        carry, out = step(carry, site)
+        outs.append(out)
+    return carry, torch.stack(outs)

@@ -166,6 +166,8 @@ class StructuredLoss(_PerturbedLayer):
         def solve(weights: Floats) -> tuple[Floats, Moments]:
             weighted = targets.weighted(weights / len(draws))
             results = [self.objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
+            if len(results) == 1:
+                return results[0]
             tables = [moments.pairwise for _, moments in results if moments.pairwise is not None]
             unary = np.sum([moments.unary for _, moments in results], axis=0)
             return np.mean([v for v, _ in results], axis=0), Moments(

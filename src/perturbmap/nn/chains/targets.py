@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -21,13 +22,17 @@ class TensorTargets:
     """Labels and label weights, `perturbmap.objectives.Targets` in padded tensors.
 
     labels : (n_examples, n_sites), int32, -1 where not known
-    label_weights : (n_examples, n_sites, n_labels), ``c = q * theta``; zero beyond an example's length
     is_complete : (n_examples,), whether something is known of every site
     """
 
     labels: Tensor
-    label_weights: Tensor
     is_complete: Tensor
+    _label_weights: Callable[[], Tensor]
+
+    @property
+    def label_weights(self) -> Tensor:
+        """``c = q * theta``, (n_examples, n_sites, n_labels), made anew; zero beyond an example's length."""
+        return self._label_weights()
 
     @classmethod
     def of(cls, objective: Objective, batch: ChainBatch, labels: Any, sizes: Any) -> TensorTargets | None:
@@ -36,6 +41,7 @@ class TensorTargets:
         if given is None or (sizes is not None and (size is None or size.dim() != 2)):
             return None
         checks = [] if size is None else [((size >= 0) & (size < torch.inf) | ~batch.is_site).all()]
+        q: Tensor | None = None
         if given.dim() == 3:
             if not (objective.takes_soft_labels and given.shape == batch.x.shape and given.is_floating_point()):
                 return None
@@ -52,13 +58,20 @@ class TensorTargets:
             y = given.masked_fill(~batch.is_site, -1).int()
             is_known = y >= 0
             checks += [((y >= -1) & (y < batch.x.shape[2])).all()]
-            q = torch.zeros_like(batch.x).scatter_(
-                2, y.clamp(0, batch.x.shape[2] - 1).long()[..., None], is_known[..., None].to(batch.x.dtype)
-            )
         if not batch.passes(checks):
             return None
-        c = q if isinstance(objective.task_loss, (Hamming, ZeroOne)) else _weighted(objective, batch, y, q, size)
-        return cls(y, c, (is_known | ~batch.is_site).all(1))
+
+        def label_weights() -> Tensor:
+            known = _one_hot(y, batch.x) if q is None else q
+            is_plain = isinstance(objective.task_loss, (Hamming, ZeroOne))
+            return known if is_plain else _weighted(objective, batch, y, known, size)
+
+        return cls(y, (is_known | ~batch.is_site).all(1), label_weights)
+
+
+def _one_hot(y: Tensor, like: Tensor) -> Tensor:
+    """Indicators of labels (n_examples, n_sites) in the shape of ``like``; zero where a label is -1."""
+    return torch.zeros_like(like).scatter_(2, y.clamp(min=0).long()[..., None], (y >= 0)[..., None].to(like.dtype))
 
 
 def _weighted(objective: Objective, batch: ChainBatch, y: Tensor, q: Tensor, size: Tensor | None) -> Tensor:
