@@ -9,10 +9,14 @@ BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# What the demo needs, and no more; modules are compiled when they are first used, most of them never.
+# What the demo needs, and no more, which is fetched and unpacked while the kernels are compiled; Python's own modules
+# are compiled when they are first used, most of them never.
+DEMO_NEEDS := $(shell sed -n -e 's/^dependencies = \[\(.*\)\]/\1/p' -e 's/^report = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
 $(VENV)/installed-demo: $(VENV)/bin/python $(BUILD_FILES)
 	@echo "Building perturbmap in $(VENV) (half a minute the first time) ..."
-	$(BIN)/python -m pip install --quiet --no-compile --editable ".[report]"
+	@$(BIN)/python -m pip install --quiet --no-compile $(DEMO_NEEDS) & needs=$$!; \
+		$(BIN)/python -m pip install --quiet --no-compile --no-deps --editable .; built=$$?; \
+		wait $$needs && exit $$built
 	@touch $@
 
 # All extras, and the tools. The CPU build of torch, a tenth as large, where its index can be reached; else what PyPI has.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perturbmap.cli.options import once_each
+from perturbmap.cli.options import cache_option, jobs_option, method_option, once_each, out_option, seed_option
 
 
 @click.command()
@@ -16,14 +16,7 @@ from perturbmap.cli.options import once_each
     required=True,
     help="Folder with images, masks and boxes, as perturbmap prepare-voc makes it.",
 )
-@click.option(
-    "--method",
-    "methods",
-    type=click.Choice(["ssvm", "perturb-map", "marginal", "weighted"]),
-    multiple=True,
-    callback=once_each,
-    help="A method to run; may be repeated. All by default.",
-)
+@method_option("ssvm", "perturb-map", "marginal", "weighted")
 @click.option(
     "--column",
     "names",
@@ -32,24 +25,14 @@ from perturbmap.cli.options import once_each
     callback=once_each,
     help="A column to run, with small and 14, on which the others build; may be repeated. All by default.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One per core by default.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@jobs_option
+@seed_option
 @click.option(
     "--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: under 3 minutes."
 )
 @click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
-@click.option(
-    "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("perturbmap-horses-features"),
-    show_default=True,
-    help="Folder for the images' features, computed once; 3 MB per image.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results.json and report.html.  [default: perturbmap-horses, or perturbmap-horses-quick]",
-)
+@cache_option("horses", "image")
+@out_option("horses")
 def horses(
     data: Path,
     methods: tuple[str, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perturbmap.cli.options import once_each
+from perturbmap.cli.options import cache_option, jobs_option, method_option, out_option, seed_option
 
 
 @click.command()
@@ -16,29 +16,12 @@ from perturbmap.cli.options import once_each
     required=True,
     help="Folder with images, labels and split.json.",
 )
-@click.option(
-    "--method",
-    "methods",
-    type=click.Choice(["unaries", "ssvm", "perturb-map", "marginal", "weighted"]),
-    multiple=True,
-    callback=once_each,
-    help="A method to run; may be repeated. All by default.",
-)
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use. One per core by default.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@method_option("unaries", "ssvm", "perturb-map", "marginal", "weighted")
+@jobs_option
+@seed_option
 @click.option("--quick", is_flag=True, help="Few steps, l2 as it stands: minutes, most of them for features.")
-@click.option(
-    "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("perturbmap-msrc-features"),
-    show_default=True,
-    help="Folder for the photos' features, computed once; 3 MB per photo.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results.json and report.html.  [default: perturbmap-msrc, or perturbmap-msrc-quick]",
-)
+@cache_option("msrc", "photo")
+@out_option("msrc")
 def msrc(
     data: Path, methods: tuple[str, ...], jobs: int | None, seed: int, quick: bool, cache: Path, out: Path | None
 ) -> None:

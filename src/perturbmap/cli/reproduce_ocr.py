@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perturbmap.cli.options import once_each
+from perturbmap.cli.options import method_option, once_each, out_option, seed_option
 
 
 class Folds(click.ParamType[list[int]]):
@@ -30,13 +30,13 @@ class Folds(click.ParamType[list[int]]):
 
 
 @click.command()
-@click.option(
-    "--method",
-    "methods",
-    type=click.Choice(["crf", "ssvm", "perturb-map", "marginal", "exact-marginal"]),
-    multiple=True,
-    callback=once_each,
-    help="A method to run; may be repeated. All by default (with --quick the paper's four).",
+@method_option(
+    "crf",
+    "ssvm",
+    "perturb-map",
+    "marginal",
+    "exact-marginal",
+    default="All by default (with --quick the paper's four).",
 )
 @click.option(
     "--protocol",
@@ -48,18 +48,14 @@ class Folds(click.ParamType[list[int]]):
 )
 @click.option("--folds", type=Folds(), help="Folds to run, such as 0 or 0,3-5. All ten by default.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use. All cores by default.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@seed_option
 @click.option("--quick", is_flag=True, help="The paper's methods on one fold of the small protocol: half a minute.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The original letter.data, instead of the copy in the package.",
 )
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results.json and report.html.  [default: perturbmap-ocr, or perturbmap-ocr-quick]",
-)
+@out_option("ocr")
 def ocr(
     methods: tuple[str, ...],
     protocols: tuple[str, ...],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -95,6 +96,12 @@ class Results:
     def _write(self) -> None:
         text = json.dumps(self._contents, indent=1, allow_nan=False) + "\n"
         write_atomically(self.path, lambda file: file.write(text.encode()))
+
+
+def fingerprint_of(*parts: object) -> str:
+    """A digest of the package's version and of the text of what else results depend on."""
+    text = " ".join(map(str, (version("perturbmap"), *parts)))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def machine() -> dict[str, Any]:

@@ -16,11 +16,9 @@ Labels.     The structured SVM and perturb&MAP complete the labels that are miss
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -53,7 +51,7 @@ from perturbmap.experiments.horses.plan import (
     Effort,
     Task,
 )
-from perturbmap.experiments.results import Results
+from perturbmap.experiments.results import Results, fingerprint_of
 from perturbmap.inference import LabelPrior
 from perturbmap.inference.decoding import Decoding
 from perturbmap.learning.calibrating import fit_calibrations
@@ -135,8 +133,7 @@ class Experiment:
     @property
     def fingerprint(self) -> str:
         """A digest of the data and of what the methods are: results with another do not mix."""
-        text = f"{version('perturbmap')} {METHODS} {COLUMNS} {KAPPAS} {self.effort} {self.horses.fingerprint}"
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return fingerprint_of(METHODS, COLUMNS, KAPPAS, self.effort, self.horses.fingerprint)
 
     def run(self, results: Results, methods: Sequence[str], columns: Sequence[str], progress: Progress) -> None:
         """Fills in what is missing of the results: columns of masks alone first, since the others build on them."""

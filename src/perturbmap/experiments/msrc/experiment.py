@@ -16,13 +16,11 @@ Judging.    Pixels of the test photos, against the label maps: the share that is
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from perturbmap.experiments.msrc.data import PARTS, Photo
 from perturbmap.experiments.msrc.learning import Judged, Model, best_labels, calibrate, learn, loss_aware_labels
 from perturbmap.experiments.msrc.plan import METHODS, Effort
-from perturbmap.experiments.results import Results
+from perturbmap.experiments.results import Results, fingerprint_of
 from perturbmap.inference import LabelPrior
 from perturbmap.inference.decoding import Decoding
 from perturbmap.support.progress import Progress
@@ -70,8 +68,7 @@ class Experiment:
     @property
     def fingerprint(self) -> str:
         """A digest of the data and of what the methods are: results with another do not mix."""
-        text = f"{version('perturbmap')} {METHODS} {self.effort} {self.fingerprint_of_data}"
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return fingerprint_of(METHODS, self.effort, self.fingerprint_of_data)
 
     def run(self, results: Results, methods: Sequence[str], progress: Progress) -> None:
         """Fills in what is missing of the results: a model for every l2, then the test of the chosen ones."""
