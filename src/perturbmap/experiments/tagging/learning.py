@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from perturbmap.structures import Chain
 from perturbmap.task_losses import Hamming
 
 N_BINS = 10
+_STATUS = "/proc/self/status"
 
 
 @final
@@ -142,9 +143,10 @@ def run(job: Job) -> dict[str, Any]:
             if METHODS[job.method].objective is None
             else OurTagger(job, corpus.tags, n_labelled)
         )
-        before, start = peak_memory(), time.perf_counter()
+        forget_peak_memory()
+        before, start = memory("VmRSS"), time.perf_counter()
         tagger.learn(X, y)
-        seconds, memory = time.perf_counter() - start, peak_memory()
+        seconds, peak = time.perf_counter() - start, memory("VmHWM")
         path = Path(folder) / "tagger"
         tagger.save(path)
         n_bytes = path.stat().st_size
@@ -155,7 +157,7 @@ def run(job: Job) -> dict[str, Any]:
             "accuracy": float(np.concatenate(judged["dev"]).mean()),
             "right": [int(right.sum()) for right in judged["test"]],
             "seconds": seconds,
-            "memory": None if before is None or memory is None else {"before": before, "peak": memory},
+            "memory": None if before is None or peak is None else {"before": before, "peak": peak},
             "bytes": n_bytes,
         }
         if METHODS[job.method].has_probabilities:
@@ -189,9 +191,15 @@ def _reliability(q: Floats, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def peak_memory() -> float | None:
-    """The most memory that this process has had, in megabytes; None where the system does not tell."""
-    if sys.platform != "linux" or not os.path.exists("/proc/self/status"):
+def memory(name: str) -> float | None:
+    """The memory of this process in megabytes, as Linux names it: VmRSS now, VmHWM at most; None elsewhere."""
+    if not os.path.exists(_STATUS):
         return None
-    with open("/proc/self/status", encoding="ascii") as lines:
-        return next((float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
+    with open(_STATUS, encoding="ascii") as lines:
+        return next((float(line.split()[1]) / 1024 for line in lines if line.startswith(name)), None)
+
+
+def forget_peak_memory() -> None:
+    """From now on, VmHWM is that of what follows; where this cannot be asked for, it is that of all."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
