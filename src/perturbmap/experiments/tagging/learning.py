@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,25 +48,29 @@ class Job:
     n_threads: int | None
 
 
-class Tagger(Protocol):
+class Tagger(ABC):
     """What is asked of a tagger, ours or another."""
 
+    @abstractmethod
     def learn(self, X: list[Tokens], y: Known) -> None:
         """Learns from the features of words, and from what is known of their tags."""
 
+    @abstractmethod
     def predict(self, X: list[Tokens]) -> list[list[str]]:
         """The tags of each sentence."""
 
+    @abstractmethod
     def marginals(self, X: list[Tokens]) -> Floats:
         """The probabilities of the tags of all words, ``(n_words, n_tags)``, in the order of the corpus."""
 
+    @abstractmethod
     def save(self, path: Path) -> None:
         """Writes all that tagging needs."""
 
 
 @final
-class OurTagger:
-    """`StructuredPredictor`, on tokens."""
+class OurTagger(Tagger):
+    """A `StructuredPredictor` that is fitted to tokens."""
 
     def __init__(self, job: Job, tags: list[str], n_labelled: int) -> None:
         objective = METHODS[job.method].objective
@@ -99,7 +104,7 @@ class OurTagger:
 
 
 @final
-class Crfsuite:
+class Crfsuite(Tagger):
     """python-crfsuite, by L-BFGS until its own test of convergence."""
 
     def __init__(self, job: Job, tags: list[str], folder: Path) -> None:
