@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
-.PHONY: demo test lint format bench docs dist sanitize sanitize-threads faults fuzz soak clean
+.PHONY: demo test test-quick test-times lint format bench docs dist sanitize sanitize-threads faults fuzz soak clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -34,8 +34,19 @@ demo: $(VENV)/installed-demo
 	@rm -rf build/demo
 	$(BIN)/perturbmap reproduce ocr --quick --out build/demo
 
+# A process for each core, and one thread of BLAS and of OpenMP in each; tests of threads say how many they want. A
+# process that has no work left takes some from another: modules stay together, and their fixtures are made once.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(PYTEST) --cpu-times check
+
+# Without the functions that take more than a CPU second, which test-times has measured.
+test-quick: $(VENV)/installed
+	$(PYTEST) -q -m "not over_a_second"
+
+test-times: $(VENV)/installed
+	$(PYTEST) --cpu-times write
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, solvers, store, tokens
+from benchmarks import baselines, converging, core, graphs, learning, networks, sequences, solvers, store, tokens
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -14,9 +14,11 @@ parser.add_argument(
 arguments = parser.parse_args()
 everything = [
     *core.BENCHMARKS,
+    *sequences.BENCHMARKS,
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
     *tokens.BENCHMARKS,
+    *networks.BENCHMARKS,
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,

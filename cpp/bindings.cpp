@@ -213,4 +213,6 @@ NB_MODULE(_core, module) {
     module.def("search_pin", &pin<GraphSearch, int>, release());
     module.def("search_moments", &moments<GraphSearch>, release());
     bind_sums(module);
+    bind_sparse(module);
+    bind_trees(module);
 }

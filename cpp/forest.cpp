@@ -25,6 +25,7 @@ void transpose(std::size_t k, const double* table, double* out) {
 
 double normalise(std::size_t k, double* message) {
     const double top = *std::max_element(message, message + k);
+    if (top == -infinity) return top;
     for (std::size_t i = 0; i < k; ++i) message[i] -= top;
     return top;
 }

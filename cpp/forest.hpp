@@ -28,6 +28,12 @@ struct TreeSite {
     std::int32_t first_child, end_child;
 };
 
+// Probabilities of the labels of a site, up to a factor: `weights` (n_labels), not negative, and their sum.
+struct Distribution {
+    const double* weights;
+    double sum;
+};
+
 // The selected example of a batch: its forest, with tables and given labels. There is no example before select().
 class Forest {
    public:
@@ -54,6 +60,8 @@ class Forest {
     std::size_t n_children(std::size_t position) const {
         return static_cast<std::size_t>((*this)[position].end_child - (*this)[position].first_child);
     }
+    // Puts other given labels (n_sites) in place of the example's, or null for those again.
+    void give(const std::int32_t* given) { given_ = given ? given : batch_.given_of(example_); }
     // The label given at a position, or -1.
     std::int32_t given(std::size_t position) const { return given_ ? given_[(*this)[position].site] : -1; }
 
@@ -83,7 +91,7 @@ class Forest {
 };
 
 // Only differences of a message matter; with the maximum at zero, small ones survive beside large terms.
-// Returns what was the maximum.
+// Returns what was the maximum; a message of -inf alone stays as it is.
 double normalise(std::size_t k, double* message);
 
 void transpose(std::size_t k, const double* table, double* out);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "padded_rows.hpp"
+#include "pin_values.hpp"
 #include "push_weights.hpp"
 
 namespace perturbmap {
@@ -14,6 +15,10 @@ double LogSums::distribution(const double* a, const double* b) {
     probability_.resize(padded(width));
     for (std::size_t k = 0; k < width; ++k) argument_[k] = a[k] + b[k];
     const double top = highest(width, argument_.data());
+    if (top == impossible) {
+        std::fill(probability_.begin(), probability_.end(), 0.0);
+        return impossible;
+    }
     exponentials(width, argument_.data(), top, probability_.data());
     const double sum = total(probability_.size(), probability_.data());
     scale(probability_.size(), 1 / sum, probability_.data());
@@ -27,7 +32,7 @@ double LogSums::message(const TreeSite& site, bool upward, const double* in, dou
     return normalise(width, out);
 }
 
-void LogSums::sweep(const double* unary) {
+void LogSums::upward(const double* unary) {
     const std::size_t n = forest_.n_sites(), width = forest_.n_labels();
     forest_.load(unary, unary_);
     up_ = unary_;
@@ -44,10 +49,27 @@ void LogSums::sweep(const double* unary) {
         double *up = row(up_, static_cast<std::size_t>(site.parent)), *message = row(message_, p);
         for (std::size_t k = 0; k < width; ++k) up[k] += message[k];
     }
-    for (std::size_t p = 0; p < n; ++p) {
+}
+
+void LogSums::sweep(const double* unary) {
+    upward(unary);
+    for (std::size_t p = 0; p < forest_.n_sites(); ++p) {
         if (forest_[p].parent >= 0) message(forest_[p], false, row(outside_, p), row(down_, p));
         forest_.outside_of_children(p, unary_, down_, message_, outside_);
     }
+}
+
+Distribution LogSums::given_parent(std::size_t position, std::size_t above) {
+    const TreeSite& site = forest_[position];
+    // Nothing comes down to a root: zeros.
+    distribution(row(up_, position),
+                 site.parent < 0 ? row(down_, position) : forest_.table(site, true) + above * forest_.n_labels());
+    return {probability_.data(), 1.0};
+}
+
+Distribution LogSums::marginal(std::size_t position) {
+    distribution(row(up_, position), row(down_, position));
+    return {probability_.data(), 1.0};
 }
 
 void LogSums::push(std::size_t position, bool upward, const double* weights, double* out, double* pairwise,

@@ -35,6 +35,17 @@ void exponentials(std::size_t k, const double* __restrict x, double top, double*
 }
 
 PERTURBMAP_SIMD
+bool are_zero_or_at_least(std::size_t width, const double* __restrict x, double least) {
+    double between[lanes] = {};
+    for (std::size_t i = 0; i < width; i += lanes)
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const double one = x[i + l] < least ? 1.0 : 0.0;
+            between[l] += x[i + l] > 0 ? one : 0.0;
+        }
+    return sum_of(between) == 0;
+}
+
+PERTURBMAP_SIMD
 double total(std::size_t width, const double* __restrict x) {
     double sum[lanes] = {};
     for (std::size_t i = 0; i < width; i += lanes)

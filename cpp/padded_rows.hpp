@@ -32,6 +32,9 @@ inline double highest(std::size_t k, const double* x) {
 // out = exp(x - top), padded with zeros; `x` is not padded, and none of it is above top.
 void exponentials(std::size_t k, const double* x, double top, double* out);
 
+// Whether every number of a padded row, none of them negative, is zero or at least so much.
+bool are_zero_or_at_least(std::size_t width, const double* x, double least);
+
 // The sum of a padded row.
 double total(std::size_t width, const double* x);
 

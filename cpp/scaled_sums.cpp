@@ -6,7 +6,6 @@
 
 #include "padded_rows.hpp"
 #include "pin_values.hpp"
-#include "push_weights.hpp"
 
 namespace perturbmap {
 
@@ -35,8 +34,9 @@ void grow(std::vector<double>& array, std::size_t size) {
 constexpr double safe_range = 300.0;
 constexpr double smallest_sum = 1e-140;
 
-// A product of messages from here on has lost nothing itself.
-constexpr double smallest_product = 1e-290;
+// Where pairs are forbidden, an entry of a message may come from one small entry of a row alone. So all entries of all rows
+// are to be zero, or at least this: the product of two is then far from vanishing, and that of one with a table too.
+constexpr double smallest_entry = 1e-140;
 
 // Outer products are added up this many at a time, a multiple of `lanes`. Any number from 8 to 256 takes the same time,
 // as far as could be measured.
@@ -61,16 +61,24 @@ void ScaledSums::follow_forest() {
 
 void ScaledSums::load_tables(const Tables& tables, std::size_t n) {
     is_safe_ = true;
+    has_forbidden_ = false;
     const std::size_t table_size = width_ * width_;
     for (auto* array : {&table_, &table_transposed_}) array->resize(n * table_size);
     table_top_.resize(n);
     for (std::size_t e = 0; e < n; ++e) {
-        const auto [low, high] = std::minmax_element(tables[e], tables[e] + k_ * k_);
-        is_safe_ = is_safe_ && *high - *low <= safe_range;
+        const double high = highest(k_ * k_, tables[e]);
+        double low = high;
+        for (const double *t = tables[e], *end = t + k_ * k_; t != end; ++t) {
+            if (*t == impossible)
+                has_forbidden_ = true;
+            else
+                low = std::min(low, *t);
+        }
+        is_safe_ = high != impossible && high - low <= safe_range;
         if (!is_safe_) return;
-        table_top_[e] = *high;
+        table_top_[e] = high;
         double* out = table_.data() + e * table_size;
-        for (std::size_t a = 0; a < k_; ++a) exponentials(k_, tables[e] + a * k_, *high, out + a * width_);
+        for (std::size_t a = 0; a < k_; ++a) exponentials(k_, tables[e] + a * k_, high, out + a * width_);
         std::fill(out + k_ * width_, out + table_size, 0.0);
         transpose(width_, out, table_transposed_.data() + e * table_size);
     }
@@ -88,7 +96,11 @@ const double* ScaledSums::inside(std::size_t position) {
                     : row(inside_, position);
 }
 
-bool ScaledSums::sweep(const double* unary) {
+bool ScaledSums::keeps(const double* numbers) const {
+    return !has_forbidden_ || are_zero_or_at_least(width_, numbers, smallest_entry);
+}
+
+bool ScaledSums::upward(const double* unary) {
     follow_forest();
     if (!is_safe_) return false;
     const std::size_t n = forest_.n_sites();
@@ -104,6 +116,9 @@ bool ScaledSums::sweep(const double* unary) {
         } else {
             unary_top_[p] = highest(k_, u);
             exponentials(k_, u, unary_top_[p], factor);
+            if (has_forbidden_)
+                for (std::size_t k = 0; k < k_; ++k)
+                    if (factor[k] < smallest_entry && u[k] != impossible) return false;
         }
         total_ += unary_top_[p];
     }
@@ -114,10 +129,12 @@ bool ScaledSums::sweep(const double* unary) {
         if (!(sum >= smallest_sum)) return false;
         scales *= sum;
         scale(width_, 1 / sum, up);
+        if (!keeps(up)) return false;
         if (site.parent < 0) continue;
 
         total_ += table_top_[is_shared_ ? 0 : static_cast<std::size_t>(site.edge)];
         product(width_, table(site, false), up, message);
+        if (!keeps(message)) return false;
         const std::size_t parent = static_cast<std::size_t>(site.parent);
         if (forest_.n_children(parent) == 1) continue;
         // Where there are several messages, each is scaled to a maximum of one, so that their product does not
@@ -130,10 +147,15 @@ bool ScaledSums::sweep(const double* unary) {
             std::copy(message, message + width_, row(inside_, parent));
         else
             multiply_by(width_, message, row(inside_, parent));
+        if (!keeps(row(inside_, parent))) return false;
     }
     total_ += scales.value();
+    return true;
+}
+
+bool ScaledSums::downward() {
     for (const std::size_t root : forest_.roots()) std::copy(ones_.begin(), ones_.end(), row(down_, root));
-    for (std::size_t p = 0; p < n; ++p)
+    for (std::size_t p = 0; p < forest_.n_sites(); ++p)
         if (!downward_from(p)) return false;
     return true;
 }
@@ -142,14 +164,21 @@ bool ScaledSums::downward_from(std::size_t position) {
     const std::size_t first = static_cast<std::size_t>(forest_[position].first_child), n = forest_.n_children(position);
     if (n == 0) return true;
     multiply(width_, row(unary_, position), row(down_, position), row(outside_, first));
+    if (!keeps(row(outside_, first))) return false;
     if (n > 1) {
         // The messages of the children before and after each, as sums in Forest::outside_of_children.
         grow(suffix_, n * width_);
         std::copy(ones_.begin(), ones_.end(), row(suffix_, n - 1));
-        for (std::size_t c = n - 1; c-- > 0;)
+        bool fit = true;
+        for (std::size_t c = n - 1; c-- > 0;) {
             multiply(width_, row(suffix_, c + 1), row(message_, first + c + 1), row(suffix_, c));
-        for (std::size_t c = 1; c < n; ++c)
+            fit = fit && keeps(row(suffix_, c));
+        }
+        for (std::size_t c = 1; c < n; ++c) {
             multiply(width_, row(outside_, first + c - 1), row(message_, first + c - 1), row(outside_, first + c));
+            fit = fit && keeps(row(outside_, first + c));
+        }
+        if (!fit) return false;
         for (std::size_t c = 0; c < n; ++c) multiply_by(width_, row(suffix_, c), row(outside_, first + c));
     }
     for (std::size_t p = first; p < first + n; ++p) {
@@ -158,8 +187,19 @@ bool ScaledSums::downward_from(std::size_t position) {
         if (!(sum >= smallest_sum)) return false;
         scale(width_, 1 / sum, outside);
         product(width_, table(forest_[p], true), outside, row(down_, p));
+        if (!keeps(outside) || !keeps(row(down_, p))) return false;
     }
     return true;
+}
+
+Distribution ScaledSums::given_parent(std::size_t position, std::size_t above) {
+    const TreeSite& site = forest_[position];
+    const double* factor = site.parent < 0 ? ones_.data() : table(site, true) + above * width_;
+    return {scratch_.data(), multiply(width_, factor, row(up_, position), scratch_.data())};
+}
+
+Distribution ScaledSums::marginal(std::size_t position) {
+    return {scratch_.data(), multiply(width_, row(up_, position), row(down_, position), scratch_.data())};
 }
 
 void ScaledSums::add_pair(const TreeSite& site, const double* parent, const double* child, double weight, double* pairwise,
@@ -205,55 +245,6 @@ void ScaledSums::marginals(double weight, double* unary, double* pairwise, std::
         for (std::size_t k = 0; k < k_; ++k) out[k] = scratch_[k] * factor;
         if (site.parent >= 0) add_pair(site, row(outside_, p), row(up_, p), factor, pairwise, stride);
     }
-}
-
-bool ScaledSums::pinned_values(const double* unary, double* values) {
-    for (std::size_t p = 0; p < forest_.n_sites(); ++p) {
-        const std::size_t first = static_cast<std::size_t>(forest_[p].site) * k_;
-        if (const std::int32_t label = forest_.given(p); label >= 0) {
-            std::fill(values + first, values + first + k_, impossible);
-            values[first + static_cast<std::size_t>(label)] = total_;
-            continue;
-        }
-        // Not from up_, which has the unary factor: that may vanish without harm to anything but its logarithm.
-        multiply(width_, inside(p), row(down_, p), scratch_.data());
-        if (*std::min_element(scratch_.data(), scratch_.data() + k_) < smallest_product) return false;
-        const double factor = 1 / multiply(width_, row(unary_, p), scratch_.data(), ratio_.data());
-        log_products(k_, unary + first, unary_top_[p], total_, scratch_.data(), factor, values + first);
-    }
-    return true;
-}
-
-void ScaledSums::pinned_moments(const double* weights, double* unary, double* pairwise, std::size_t stride) {
-    const std::size_t n = forest_.n_sites();
-    mass_.assign(n * width_, 0.0);
-    grow(sent_, n * width_);
-    for (std::size_t p = 0; p < n; ++p) {
-        const double* w = weights + static_cast<std::size_t>(forest_[p].site) * k_;
-        std::copy(w, w + k_, row(mass_, p));
-    }
-    std::fill(ratio_.begin(), ratio_.end(), 0.0);
-    // P(parent = a | child = k) = outside(a) * table(a, k) / down(k), and the same with up and message.
-    auto up = [&](std::size_t p, const double* in, double* out) {
-        const double* down = row(down_, p);
-        for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] / down[k];
-        product(width_, table(forest_[p], false), ratio_.data(), out);
-        multiply_by(width_, row(outside_, p), out);
-        add_pair(forest_[p], row(outside_, p), ratio_.data(), 1.0, pairwise, stride);
-    };
-    auto down = [&](std::size_t p, const double* in, double* out) {
-        const double* message = row(message_, p);
-        for (std::size_t k = 0; k < k_; ++k) ratio_[k] = in[k] / message[k];
-        product(width_, table(forest_[p], true), ratio_.data(), scratch_.data());
-        add_products(k_, 1.0, scratch_.data(), row(up_, p), out);
-        add_pair(forest_[p], ratio_.data(), row(up_, p), 1.0, pairwise, stride);
-    };
-    auto spread = [&](std::size_t root, double weight, double* out) {
-        add_products(k_, weight, ones_.data(), row(up_, root), out);
-    };
-    push_weights(forest_, width_, mass_.data(), sent_.data(), up, down, spread);
-    for (std::size_t p = 0; p < n; ++p)
-        std::copy(row(mass_, p), row(mass_, p) + k_, unary + static_cast<std::size_t>(forest_[p].site) * k_);
 }
 
 }  // namespace perturbmap

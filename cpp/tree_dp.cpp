@@ -60,17 +60,22 @@ void TreeDP::upward_max() {
     }
 }
 
-void TreeDP::backtrack(std::int32_t* labels) const {
+bool TreeDP::backtrack(std::int32_t* labels) const {
     const std::size_t width = forest_.n_labels();
+    bool is_possible = true;
     for (std::size_t p = 0; p < forest_.n_sites(); ++p) {
         const TreeSite& site = forest_[p];
         if (site.parent < 0) {
-            labels[site.site] = static_cast<std::int32_t>(first_maximum(width, up_.data() + p * width));
+            const double* up = up_.data() + p * width;
+            const std::size_t best = first_maximum(width, up);
+            labels[site.site] = static_cast<std::int32_t>(best);
+            is_possible = is_possible && up[best] != impossible;
             continue;
         }
         const std::int32_t above = labels[forest_[static_cast<std::size_t>(site.parent)].site];
         labels[site.site] = up_pointer_[p * width + static_cast<std::size_t>(above)];
     }
+    return is_possible;
 }
 
 double TreeDP::maximise(std::size_t copy, std::size_t example, std::int32_t* labels) {
@@ -78,8 +83,7 @@ double TreeDP::maximise(std::size_t copy, std::size_t example, std::int32_t* lab
     forest_.select(example);
     forest_.load(unary, unary_);
     upward_max();
-    backtrack(labels);
-    return forest_.batch().score(unary, example, labels);
+    return backtrack(labels) ? forest_.batch().score(unary, example, labels) : impossible;
 }
 
 // Marks the sites whose subtree has a wanted pin that the free maximiser does not satisfy. All of them come before

@@ -10,6 +10,8 @@
 // Moments.  The maximiser of pin (d, k) is read off the arg-max pointers, outwards from d. The weighted sum
 //           over all pins needs no maximiser listed: their weights are pushed along the pointers, upwards
 //           and then downwards, and meet at each site and edge.
+// Forbidden labels and pairs have the potential -inf, as labels other than a given one do. Where no labelling is left, the
+//           maximum is -inf, and the labels are any.
 // Cost.     O(edges * K^2) for values, O(sites * K) for moments.
 // Ties.     The smallest label, from the root down.
 #pragma once
@@ -46,7 +48,7 @@ class TreeDP {
    public:
     explicit TreeDP(const Batch& batch) : forest_(batch) {}
 
-    // Writes the labels (n_sites) of the maximum; returns their score.
+    // Writes the labels (n_sites) of the maximum; returns their score, or -inf where there is none.
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
 
     // Writes also the pinned values (n_sites, K) that pin_values.hpp defines, for the mask `wanted` of the same shape or
@@ -54,9 +56,18 @@ class TreeDP {
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
              TreePins* pins);
 
+    // What the last maximum was found by: the forest; the best score of the subtree of a position for each of its labels,
+    // up to a constant; and its best label for a label of its parent.
+    const Forest& forest() const { return forest_; }
+    const double* up(std::size_t position) const { return up_.data() + position * forest_.n_labels(); }
+    Pointer pointer(std::size_t position, std::size_t above) const {
+        return up_pointer_[position * forest_.n_labels() + above];
+    }
+
    private:
     void upward_max();
-    void backtrack(std::int32_t* labels) const;
+    // Whether there is a labelling.
+    bool backtrack(std::int32_t* labels) const;
     std::size_t find_needed(const std::uint8_t* wanted, const std::int32_t* labels);
 
     Forest forest_;

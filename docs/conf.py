@@ -46,7 +46,7 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards|AnyMasks|Value)",
     ),
-    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part|FromMarginals)"),
+    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part|FromMarginals|SpanLike|ExactMarginals)"),
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),
 ]

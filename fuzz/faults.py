@@ -67,7 +67,13 @@ def calls(structure: pm.Structure, f: pm.Potentials) -> Iterator[tuple[str, Call
         sums = structure.pinned_sums(f)
         yield "log_partition", lambda: [structure.log_partition(f)[0]]
         yield "pinned_sums", lambda: [structure.pinned_sums(f).values]
-        yield "moments of sums", lambda: [sums.moments(weights).unary]
+        yield "moments of sums", lambda: [sums.moments(np.where(np.isfinite(sums.values), weights, 0.0)).unary]
+        yield "sample", lambda: [structure.sample(one, 3, rng=0)]
+        yield "entropy", lambda: [structure.entropy(f)]
+        spans = [(0, 0, [0]), (0, [0, int(f.layout.site_counts[0]) - 1], [0, 0])]
+        yield "spans", lambda: [structure.span_probabilities(f, spans)]
+    if isinstance(structure, (pm.Chain, pm.Tree)):
+        yield "k_best", lambda: list(structure.k_best(f, 5))
 
 
 def fail_each(name: str, call: Callable[[], list[Any]]) -> int:
@@ -90,13 +96,19 @@ def fail_each(name: str, call: Callable[[], list[Any]]) -> int:
     raise AssertionError
 
 
+def structures(n_threads: int) -> list[pm.Structure]:
+    """One of each kind."""
+    plain = [kind(n_threads) for kind in (pm.Chain, pm.Tree, pm.BinaryGraph, pm.Matching)]
+    return [*plain, pm.Chain(n_threads, allowed=~np.eye(3, dtype=bool))]
+
+
 def main() -> None:
     if not hasattr(core, "fail_allocation"):
         raise SystemExit("this core has no counting allocator: use make faults")
     rng = np.random.default_rng(0)
     total = 0
     for n_threads in (1, 3):
-        for structure in (pm.Chain(n_threads), pm.Tree(n_threads), pm.BinaryGraph(n_threads), pm.Matching(n_threads)):
+        for structure in structures(n_threads):
             for name, call in calls(structure, potentials(structure, rng)):
                 n = fail_each(f"{structure}.{name}", call)
                 print(f"{structure!r:24} {name:16} {n:5} allocations failed one by one")

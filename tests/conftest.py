@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.cpu_times"]
+
 settings.register_profile(
     "perturbmap",
     max_examples=150,

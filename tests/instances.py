@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from perturbmap import BinaryGraph, BruteForce, Chain, Graph, Matching, Potentials, Structure, Tree
+from perturbmap import BinaryGraph, BruteForce, Chain, Graph, Matching, Potentials, Structure, Transitions, Tree
 from perturbmap.potentials import Labels
 from perturbmap.testing import attractive_graphs, chains, forests, graphs, unaries
 from perturbmap.testing.instances import SIZES, Make, some_labels
@@ -28,9 +28,21 @@ class Kind:
     sizes: Sequence[tuple[int, int]]
 
 
+#: Of three labels, each may follow itself and one other; label 2 never comes first, label 1 never last.
+RULES = Transitions(
+    [[True, True, False], [False, True, True], [True, False, True]], [True, True, False], [True, False, True]
+)
+
+
+def keeps_the_rules(y: Labels) -> bool:
+    rules = RULES.rules(3)
+    return bool(rules.starts[y[0]] and rules.ends[y[-1]] and rules.pairs[y[:-1], y[1:]].all())
+
+
 KINDS = [
     Kind(Chain(), chains, BruteForce(), SIZES),
     Kind(Tree(), forests, BruteForce(), SIZES),
+    Kind(Chain(allowed=RULES), chains, BruteForce(allowed=keeps_the_rules), [size for size in SIZES if size[1] == 3]),
     Kind(BinaryGraph(), attractive_graphs, BruteForce(), [size for size in SIZES if size[1] == 2]),
     Kind(Graph(), graphs, BruteForce(), SIZES),
     Kind(Matching(), unaries, BruteForce(allowed=is_injective), [size for size in SIZES if size[0] <= size[1]]),
@@ -50,6 +62,12 @@ class Instance:
 
 def kind_of(structure: Structure) -> Kind:
     return next(kind for kind in KINDS if kind.structure == structure)
+
+
+def n_labels_of(structure: Structure, wanted: int) -> int:
+    """As many labels as are wanted, unless the structure has one number of labels alone."""
+    possible = {n_labels for _, n_labels in kind_of(structure).sizes}
+    return possible.pop() if len(possible) == 1 else wanted
 
 
 def definition(structure: Structure) -> BruteForce:

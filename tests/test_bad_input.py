@@ -28,7 +28,7 @@ from perturbmap import (
     sample,
 )
 
-from .instances import STRUCTURES, example
+from .instances import STRUCTURES, example, n_labels_of
 
 every_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
 Z2, Z3 = np.zeros((3, 2)), np.zeros((3, 3))
@@ -268,7 +268,7 @@ def test_decoding_checks_its_arguments(q: list[float], theta: list[float] | None
 @every_structure
 def test_an_empty_batch_and_an_empty_graph_have_the_right_answer(structure: Structure) -> None:
     """No examples give no results; an example without sites has one labelling, of score zero."""
-    k = 2
+    k = n_labels_of(structure, 2)
     nothing = Potentials(np.zeros((2, k)))[:0]
     assert structure.argmax(nothing).shape == (0,)
     assert structure.pinned(nothing).values.shape == (0, k)
@@ -278,8 +278,8 @@ def test_an_empty_batch_and_an_empty_graph_have_the_right_answer(structure: Stru
 
     pairwise = None if isinstance(structure, Matching) else np.eye(k)
     empty = Potentials(np.zeros((0, k)), pairwise)
-    f = Potentials.batch([empty, Potentials(np.array([[0.0, 1.0]]), pairwise), empty])
-    assert structure.argmax(f).tolist() == [1]
+    f = Potentials.batch([empty, Potentials(np.eye(k)[:1], pairwise), empty])
+    assert structure.argmax(f).tolist() == [0]
     np.testing.assert_array_equal(structure.maximise(f)[1], [0, 1, 0])
     bound = log_partition_bound(structure, f, n_perturbations=50, rng=0)
     np.testing.assert_array_equal(bound.mean[[0, 2]], 0)

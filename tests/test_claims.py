@@ -29,7 +29,7 @@ from perturbmap.inference import MarginalMethod
 from perturbmap.inference.samples import SAMPLES
 from perturbmap.potentials import Floats, Labels
 
-from .instances import STRUCTURES, Instance, definition, example, instances
+from .instances import STRUCTURES, Instance, definition, example, instances, n_labels_of
 
 every_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=repr)
 every_method = pytest.mark.parametrize("method", [COUNTED, INTEGRATED, PINNED], ids=repr)
@@ -42,7 +42,7 @@ def attractive_grid(rng: np.random.Generator, side: int = 3, coupling: float = 1
 
 
 def small(structure: Structure, rng: np.random.Generator, n: int = 10) -> Potentials:
-    k = 2 if isinstance(structure, BinaryGraph) else 4
+    k = n_labels_of(structure, 4)
     return Potentials.batch([example(structure, 4, k, rng, has_ties=False) for _ in range(n)])
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,26 @@ def test_an_error_is_one_line_and_with_debug_a_traceback(tmp_path: Path) -> None
     assert "is not the letter.data of the OCR data set: line 1" in done.stderr
 
 
+def letter_data(words: Iterable[int]) -> str:
+    """Some of the words, as the data set's own file has them."""
+    ocr = load_ocr()
+    lines, number = [], 0
+    for word in words:
+        for d, (pixels, letter) in enumerate(zip(ocr.X[word], ocr.y[word], strict=True)):
+            number += 1
+            following = -1 if d == len(ocr.y[word]) - 1 else number + 1
+            fields = [number, letter, following, word, d + 1, ocr.folds[word], *pixels.astype(int)]
+            lines.append("\t".join(map(str, fields)) + "\t\n")
+    return "".join(lines)
+
+
 @pytest.mark.slow
 def test_interrupted_it_resumes_without_running_finished_folds_again(tmp_path: Path) -> None:
     """Ctrl-C: exit code 130, a word, and what was finished is kept; then the same command does the rest."""
-    out = tmp_path / "out"
-    arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", "--method", "marginal", "--out", str(out)]
+    out, some = tmp_path / "out", tmp_path / "letter.data"
+    some.write_text(letter_data(range(0, 6877, 4)))
+    places = ["--data", str(some), "--out", str(out)]
+    arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", "--method", "marginal", *places]
     child = subprocess.Popen(
         [str(COMMAND), *arguments],
         stdout=subprocess.PIPE,
@@ -317,13 +333,7 @@ def test_the_original_file_is_read_too(tmp_path: Path) -> None:
     import gzip
 
     ocr = load_ocr()
-    lines, number = [], 0
-    for word in range(30):
-        for d, (pixels, letter) in enumerate(zip(ocr.X[word], ocr.y[word], strict=True)):
-            number += 1
-            following = -1 if d == len(ocr.y[word]) - 1 else number + 1
-            fields = [number, letter, following, word, d + 1, ocr.folds[word], *pixels.astype(int)]
-            lines.append("\t".join(map(str, fields)) + "\t\n")
+    lines = letter_data(range(30)).splitlines(keepends=True)
     plain, packed = tmp_path / "letter.data", tmp_path / "letter.data.gz"
     plain.write_text("".join(lines))
     packed.write_bytes(gzip.compress(plain.read_bytes()))

@@ -253,7 +253,7 @@ def test_an_objective_keeps_to_its_contract(objective: pm.Objective, kind: Kind)
         ),
         (pm.ZeroOne(), lambda y, z, sizes: float((y != z).any())),
     ],
-    ids=repr,
+    ids=["Hamming", "WeightedHamming", "WeightedHamming with costs", "BalancedHamming", "ZeroOne"],
 )
 def test_a_loss_is_its_definition(loss: pm.TaskLoss, plain: Callable[[Labels, Labels, Floats], float]) -> None:
     """Its value is that of the plain formula; what is not known costs nothing."""

@@ -153,8 +153,9 @@ def test_features_that_are_done_are_kept(to_all: bool, small: Path) -> None:
         ("checking", "Interrupted, but the model is written"),
     ],
 )
-def test_late(stage: str, line: str, small: Path) -> None:
+def test_late(stage: str, line: str, tmp_path: Path) -> None:
     """Before the model is written, and after."""
+    small = make_small(tmp_path, 5)
     child = start_fit(small, "--jobs", 2)
     child.wait_until(lambda: f"{stage} ..." in child.said)
     child.interrupt()

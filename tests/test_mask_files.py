@@ -83,7 +83,7 @@ def test_a_jpeg_whose_numbers_are_those_of_a_mask_with_void(tmp_path: Path) -> N
                 read_mask(path)
 
 
-@pytest.mark.parametrize("make", [soft, lambda m: 30 + 170 * m, lambda m: 127 * m, lambda m: soft(m) // 2], ids=str)
+@pytest.mark.parametrize("make", [soft, lambda m: 30 + 170 * m, lambda m: 127 * m, lambda m: soft(m) // 2])
 def test_grey_masks_are_cut_in_the_middle(make: Any, tmp_path: Path) -> None:
     """Smooth edges, or other greys than black and white."""
     path = save(make(drawn()), tmp_path / "m.png")

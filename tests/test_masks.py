@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perturbmap import Moments, Potentials, gumbel_noise, perturb
+from perturbmap import Matching, Moments, Potentials, gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Mask
 from perturbmap.structures import Structure
 
-from .instances import KINDS, Kind
+from .instances import KINDS, Kind, n_labels_of
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: repr(kind.structure))
@@ -17,7 +17,7 @@ from .instances import KINDS, Kind
 def test_masked_pins_of_larger_examples_are_those_without_a_mask(kind: Kind, share: float) -> None:
     """Where most of the work can be left out too: few pins of many, and perturbed copies that share a mask."""
     rng = np.random.default_rng(int(1000 * share))
-    n_labels = {"BinaryGraph": 2, "Matching": 25}.get(type(kind.structure).__name__, 5)
+    n_labels = n_labels_of(kind.structure, 25 if isinstance(kind.structure, Matching) else 5)
     batch = Potentials.batch([kind.make(rng, int(n), n_labels, False) for n in rng.integers(1, 25, 20)])
     f = perturb(batch, gumbel_noise(batch, seed=1, n_draws=3))
     mask = rng.random(f.unary.shape[1:]) < share

@@ -17,7 +17,8 @@ from perturbmap import nn
 from perturbmap.data import Dataset
 from perturbmap.noise import Domain, Purpose
 from perturbmap.solvers import Problem
-from tests.instances import STRUCTURES, example
+from perturbmap.testing.instances import a_labelling
+from tests.instances import STRUCTURES, definition, example, n_labels_of
 
 OBJECTIVES: list[pm.Objective] = [
     pm.MarginalLogLikelihood(),
@@ -38,12 +39,10 @@ def _generator() -> None:
 
 def ragged(structure: pm.Structure, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 1, 4)) -> tuple[Any, ...]:
     """Potentials of a few examples, as tensors that want a gradient, and labels that the structure allows."""
-    k = 5 if isinstance(structure, pm.Matching) else 2 if isinstance(structure, pm.BinaryGraph) else 3
+    k = n_labels_of(structure, 5 if isinstance(structure, pm.Matching) else 3)
     parts = [example(structure, n, k, rng, has_ties=False) for n in sizes]
     unary = [torch.tensor(f.unary, requires_grad=True) for f in parts]
-    labels = [
-        torch.tensor(rng.permutation(k)[: f.n_sites] if k == 5 else rng.integers(0, k, f.n_sites)) for f in parts
-    ]
+    labels = [torch.tensor(a_labelling(rng, definition(structure), f)) for f in parts]
     if isinstance(structure, pm.Matching):
         return unary, labels, None, None
     attraction = 0.1 * np.eye(k)  # a graph that is cut must bear a finite difference
@@ -464,7 +463,9 @@ def test_a_copy_of_a_layer_gives_the_same_marginals(method: pm.MarginalMethod, r
     ids=[repr(o) for o in OBJECTIVES if "Exact" not in repr(o)],
 )
 @pytest.mark.parametrize(
-    "structure", [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))], ids=repr
+    "structure",
+    [pm.Matching(), pm.BruteForce(allowed=lambda y: len(set(y)) == len(y))],
+    ids=["Matching", "BruteForce"],
 )
 def test_labels_that_the_structure_forbids_are_refused(structure: pm.Structure, objective: pm.Objective) -> None:
     """As by the estimator: such a likelihood has no bound, and learning would run away with it."""

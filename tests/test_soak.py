@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -62,9 +63,11 @@ def test_what_keeps_memory_or_files_is_found() -> None:
         kept.append(np.ones(int((time.monotonic() - began) * 5e6) - sum(map(len, kept))))
         opened.append(open(folder / "x", "w"))  # noqa: SIM115
 
+    gc.freeze()  # what other tests have left is not collected again before every measurement
     try:
         memory, files = growth(soak(4, seed=0, work=[keep]))
     finally:
+        gc.unfreeze()
         for file in opened:
             file.close()
     assert memory.startswith("memory grew")

@@ -32,8 +32,9 @@ def test_the_plain_step_is_the_papers() -> None:
     problem = problem_of(*words(10))
     rule = pm.PlainStep(0.5).rule(problem, n_iter=100)
     w, g = np.ones(3), np.array([1.0, -2.0, 0.0])
-    np.testing.assert_allclose(rule.move(w, g, 1, np.zeros((0, 3))), w + 0.5 * g)
-    np.testing.assert_allclose(rule.move(w, g, 101, np.zeros((0, 3))), w + g / (0.01 * 100 + 1 / 0.5))
+    for h, step in ((1, 0.5), (101, 1 / (0.01 * 100 + 1 / 0.5))):
+        moved = rule.shrink(h) * w + rule.change(w, g, h, np.zeros((0, 3)))
+        np.testing.assert_allclose(moved, w + step * (g - 0.01 * w))
 
 
 def test_the_adaptive_step_is_adam() -> None:
@@ -44,7 +45,7 @@ def test_the_adaptive_step_is_adam() -> None:
     expected, m, v = np.zeros(4), np.zeros(4), np.zeros(4)
     for h in range(1, 50):
         g = rng.normal(size=4) * [1e-6, 1.0, 1e6, 0.0]
-        w = rule.move(w, g, h, memory)
+        w = w + rule.change(w, g + 0.01 * w, h, memory)  # the gradient of the examples, without the penalty's
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         step = 0.1 * (1 - h / 201)
         expected = expected + step * (m / (1 - 0.9**h)) / (np.sqrt(v / (1 - 0.999**h)) + 1e-12)

@@ -24,7 +24,7 @@ _MORE = {
     "Averaging": "perturbmap.solvers.Averaging",
     "Targets": "perturbmap.objectives.Targets",
     "Dataset": "perturbmap.data.Dataset",
-    "PinnedSums": "perturbmap.structures.base.PinnedSums",
+    "PinnedSums": "perturbmap.structures.summable.PinnedSums",
     **{name: f"perturbmap.inference.{name}" for name in ("PINNED", "INTEGRATED", "COUNTED", "EXACT", "CONVERGING")},
 }
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (\S.*)$")

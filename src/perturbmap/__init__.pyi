@@ -64,9 +64,12 @@ from .structures import (
     Matching,
     Maximum,
     Pinned,
+    Span,
     Structure,
     SummableStructure,
+    Transitions,
     Tree,
+    bio_transitions,
 )
 from .task_losses import BalancedHamming, Hamming, SpanScores, TaskLoss, WeightedHamming, ZeroOne, span_f1
 
@@ -122,6 +125,7 @@ __all__ = [
     "SequenceModel",
     "SiteLabels",
     "Solver",
+    "Span",
     "SpanScores",
     "Step",
     "Store",
@@ -133,10 +137,12 @@ __all__ = [
     "TaskLoss",
     "TokenFeatures",
     "TransitionWeight",
+    "Transitions",
     "Tree",
     "UniformAveraging",
     "WeightedHamming",
     "ZeroOne",
+    "bio_transitions",
     "datasets",
     "decode",
     "graph_edges",

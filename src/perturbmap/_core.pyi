@@ -23,6 +23,22 @@ class Batch:
         /,
     ) -> None: ...
 
+class SparseRows:
+    def __init__(
+        self,
+        starts: _Offsets,
+        indices: _Ints,
+        floats: NDArray[np.float32] | None,
+        doubles: _Floats | None,
+        n_columns: int,
+        /,
+    ) -> None: ...
+
+def sparse_product(
+    rows: SparseRows, first: _Offsets, last: _Offsets, weights: _Floats, out: _Floats, n_threads: int, /
+) -> None: ...
+def sparse_pullback(rows: SparseRows, first: _Offsets, last: _Offsets, values: _Floats, out: _Floats, /) -> None: ...
+def sparse_number(rows: SparseRows, first: _Offsets, last: _Offsets, numbers: _Ints, columns: _Ints, /) -> int: ...
 def gumbel(
     seed: int,
     streams: NDArray[np.uint64],
@@ -70,6 +86,19 @@ def tree_sum(
 def tree_pinned_sums(batch: Batch, values: _Floats, n_threads: int, /) -> None: ...
 def tree_pinned_sums_moments(
     batch: Batch, weights: _Floats, unary: _Floats, tables: _Floats, n_threads: int, /
+) -> None: ...
+def tree_best(batch: Batch, labels: _Ints, values: _Floats, n_threads: int, /) -> None: ...
+def tree_sample(batch: Batch, seed: int, streams: NDArray[np.uint64], labels: _Ints, n_threads: int, /) -> None: ...
+def tree_entropy(batch: Batch, values: _Floats, n_threads: int, /) -> None: ...
+def tree_spans(
+    batch: Batch,
+    span_offsets: _Offsets,
+    offsets: _Offsets,
+    sites: _Ints,
+    labels: _Ints,
+    values: _Floats,
+    n_threads: int,
+    /,
 ) -> None: ...
 def elimination_sum(
     batch: Batch,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from perturbmap.data.examples import Example
 from perturbmap.data.rows import CHUNK, Rows, digest
+from perturbmap.data.sparse_rows import SparseMatrix, SparseRows
 from perturbmap.potentials import Floats, Labels, Layout, Mask, SiteLabels, chain_edges, offsets_of
 from perturbmap.potentials.graphs import check_edges, check_order
 from perturbmap.support.checks import as_floats, check_finite
@@ -88,12 +89,10 @@ class Dataset:
                     f"{name} must have the same number of columns in all examples, "
                     f"but they have {sorted({part.shape[1] for part in parts})}."
                 )
-        is_sparse = any(sp.issparse(part) for part in features)
-        matrix = sp.csr_array(sp.vstack(features)) if is_sparse else np.concatenate(features)
         layout = _layout(checked)
         return cls(
             layout,
-            Rows.of(matrix, layout.site_offsets),
+            _rows(features, layout.site_offsets),
             Rows.of(np.concatenate(edge_features), layout.edge_offsets) if edge_features else None,
             label_features or None,
             np.concatenate([x.sizes for x in checked]),
@@ -143,6 +142,13 @@ class Dataset:
             None if self.shards is None else self.shards[indices],
             self.store,
         )
+
+    def compact(self) -> tuple[Dataset, Labels] | None:
+        """The same examples with only the sparse features that they have, and which these are; None of dense ones."""
+        if not isinstance(self.features, SparseRows):
+            return None
+        features, columns = self.features.compact()
+        return replace(self, features=features), columns
 
     def parts(self) -> Iterator[Dataset]:
         """The examples in order, as few at a time as keeps memory small, where they are on disk.
@@ -232,10 +238,22 @@ def _layout(examples: Sequence[_Checked]) -> Layout:
     return Layout.of_counts(counts, list(chains))
 
 
+def _rows(features: Sequence[Any], offsets: NDArray[np.int64]) -> Rows:
+    """The features of all examples; sparse, if those of one are."""
+    if not any(sp.issparse(part) for part in features):
+        return Rows.of(np.concatenate(features), offsets)
+    matrix = SparseMatrix.joined([part if sp.issparse(part) else sp.csr_array(part) for part in features])
+    return SparseRows(matrix, offsets[:-1], offsets[1:])
+
+
 def _one(name: str, n: int, values: Any) -> Any:
     """Features of one example, finite: sparse as CSR; float32 stays, anything else becomes float64."""
     if sp.issparse(values):
-        matrix = sp.csr_array(values, dtype=np.float64)
+        if values.dtype.kind not in "fbiu":
+            raise ValueError(f"{name} of example {n} must be numbers, but its dtype is {values.dtype}.")
+        matrix = values
+        if values.format != "csr" or values.dtype not in (np.float32, np.float64):
+            matrix = sp.csr_array(values, dtype=np.float32 if values.dtype == np.bool_ else np.float64)
         check_finite(f"{name} of example {n}", matrix.data)
         return matrix
     array = as_floats(f"{name} of example {n}", values)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
@@ -17,7 +16,7 @@ CHUNK = 4096
 
 
 class Rows:
-    """Rows of a feature matrix, dense, sparse or on disk, that are multiplied without being copied.
+    """Rows of a feature matrix, in memory or on disk, that are multiplied without being copied.
 
     Example n has the rows ``starts[n]`` to ``stops[n]``; examples that lie one after another are multiplied as one.
     With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied.
@@ -42,9 +41,7 @@ class Rows:
         return np.asarray(self.starts[1:] != self.stops[:-1])
 
     def by_example(self) -> Rows:
-        """The same rows, each example multiplied separately, as rows of a sparse matrix are in any case."""
-        if sp.issparse(self.matrix):
-            return self
+        """The same rows, each example multiplied separately."""
         return type(self)(self.matrix, self.starts, self.stops, by_example=True)
 
     @property
@@ -74,12 +71,7 @@ class Rows:
 
     def fingerprint(self) -> bytes:
         """A digest of the numbers of the matrix."""
-        parts = (
-            [self.matrix]
-            if isinstance(self.matrix, np.ndarray)
-            else [self.matrix.data, self.matrix.indices, self.matrix.indptr]
-        )
-        return digest(*parts)
+        return digest(self.matrix)
 
     def release(self) -> None:
         """Gives memory back; there is none to give back unless the matrix is on disk."""
@@ -105,13 +97,8 @@ class Rows:
         return (self.matrix[c : min(b, c + CHUNK)] for a, b in self._blocks for c in range(a, b, CHUNK))
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
-        """The rows of some examples. Slices of a sparse matrix are expensive: its rows are copied once instead."""
-        starts, stops = self.starts[indices], self.stops[indices]
-        if not sp.issparse(self.matrix):
-            return type(self)(self.matrix, starts, stops)
-        rows = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
-        ends = np.cumsum(stops - starts)
-        return Rows(self.matrix[rows], ends - (stops - starts), ends)
+        """The rows of some examples; nothing is copied."""
+        return type(self)(self.matrix, self.starts[indices], self.stops[indices])
 
 
 def digest(*arrays: NDArray[Any]) -> bytes:

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, Solver
+from perturbmap.solvers.averaging import UniformAveraging
 from perturbmap.solvers.double_sgd import Passes, SGDState, remember, take_step
+from perturbmap.solvers.iterate import Iterate
 from perturbmap.solvers.shards import ShardProblem, by_shard, run_tasks
 from perturbmap.solvers.steps import Rule
 from perturbmap.support.blas import one_blas_thread
@@ -87,16 +89,17 @@ class LocalSGD(Solver[SGDState]):
     ) -> SGDState:
         tasks = self.tasks(problem)
         sizes = np.array([task.part.n_examples for task in tasks], dtype=np.float64)
-        remember(state, tasks[0].rule)
+        remember(state, tasks[0].rule, problem.n_weights)
         averaging = self._sgd.chosen_averaging
         n_iter = self.n_iter(len(problem.data)) if n_iter is None else n_iter
         while state.iteration < n_iter:
             answers = run_tasks(_take_steps, tasks, problem.n_jobs, state.w, state.memory, state.iteration)
-            state.w = _mean(sizes, [answer.w for answer in answers])
             state.memory = _mean(sizes, [answer.memory for answer in answers])
             state.iteration += 1
-            local = _mean(sizes, [answer.average for answer in answers])
-            state.average = state.average + averaging.rate(state.iteration, n_iter) * (local - state.average)
+            w, local = (_mean(sizes, parts) for parts in zip(*((a.w, a.average) for a in answers), strict=True))
+            average = state.average
+            average = average + averaging.rate(state.iteration, n_iter) * (local - average)
+            state.iterate = Iterate.of(w, average)
             if all(answer.n_steps for answer in answers):
                 state.see(float(_mean(sizes, [answer.objective for answer in answers])))
             if on_step is not None and on_step(state):
@@ -139,15 +142,14 @@ def _take_steps(task: ShardTask, w: Floats, memory: Floats, number: int) -> _Ans
     if first == last:
         return _Answer(w, w, memory, 0.0, 0)
     problem = task.part.open()
-    passes = Passes(problem)
-    total, seen, memory = np.zeros_like(w), 0.0, memory.copy()
+    passes, mean = Passes(problem), UniformAveraging()
+    iterate, seen, memory = Iterate.of(w, w), 0.0, memory.copy()
     with one_blas_thread():
-        for h in range(first + 1, last + 1):
-            w, objective = take_step(problem, task.rule, w, memory, passes.indices(h, task.size), h)
-            total += w
-            seen += objective
+        for n, h in enumerate(range(first + 1, last + 1), start=1):
+            rate = mean.rate(n, last - first)
+            seen += take_step(problem, task.rule, iterate, memory, passes.indices(h, task.size), h, rate)
     problem.data.release()
-    return _Answer(w, total / (last - first), memory, seen / (last - first), last - first)
+    return _Answer(iterate.weights(), iterate.average(), memory, seen / (last - first), last - first)
 
 
 def _mean(sizes: Floats, parts: Sequence[Any]) -> Any:

@@ -255,9 +255,8 @@ class StructuredPredictor(BaseEstimator):
         self.weights_ = problem.model.unpack(coef, problem.data, problem.n_labels)
         self.history_, self.n_iter_ = history, state.iteration
         # What partial_fit goes on from, if the solver is one that can.
-        if not np.array_equal(state.average, coef):  # early stopping has chosen earlier weights
-            state.w = state.average = coef.copy()
-        self._state = state.arrays() if solver.is_incremental else {}
+        is_last = np.array_equal(state.average, coef)  # early stopping may have chosen earlier ones
+        self._state = state.arrays() if solver.is_incremental and is_last else {}
         self._state_of = type(solver).__name__
 
     def partial_fit(

@@ -21,7 +21,8 @@ from perturbmap.inference.particles import Group, OutOfTimeError, run_group
 from perturbmap.noise import Domain
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.site_arrays import one_hot
-from perturbmap.structures.base import Structure, SummableStructure
+from perturbmap.structures.base import Structure
+from perturbmap.structures.summable import SummableStructure
 from perturbmap.support.checks import check_count, check_number
 from perturbmap.support.threads import threads
 
@@ -97,6 +98,8 @@ class Converging(MarginalMethod):
         Exact and independent where sums are exact. Else drawn from chains, which are exact too, or from particles, in
         proportion to their groups' estimates of Z, which converge to the distribution; neither are independent.
         """
+        if isinstance(structure, SummableStructure):
+            return structure.sample(f, n, given=given, rng=seed)
         labels = np.empty((n, f.n_sites), dtype=np.int32)
         wanted = Converging(
             self.n_particles, max(self.n_groups, -(-n // self.n_particles)), max_seconds=self.max_seconds
@@ -107,7 +110,7 @@ class Converging(MarginalMethod):
             known = None if given is None else given[sites]
             rng = np.random.default_rng([seed, int(f.layout.streams[i]), len(answer.groups)])
             if answer.is_exact:
-                labels[:, sites] = exact_samples(structure, f[i], known, n, rng)
+                labels[:, sites] = _exact_samples(structure, f[i], known, rng.random((n, sites.stop - sites.start)))
                 continue
             w = np.exp(answer.log_zs - answer.log_zs.max())
             group = rng.choice(len(w), n, p=w / w.sum())
@@ -194,21 +197,11 @@ def _if_all_is_given(structure: Structure, f: Potentials, given: Labels | None, 
     return Answer(float(values[0]), one_hot(labels, f.n_labels))
 
 
-def exact_samples(
-    structure: Structure, f: Potentials, given: Labels | None, n: int, rng: np.random.Generator
-) -> Labels:
-    """Independent samples of one example whose sums are exact."""
+def _exact_samples(structure: Structure, f: Potentials, given: Labels | None, uniform: Floats) -> Labels:
+    """Independent samples of one example: of a narrow graph, or of the one labelling that is left."""
     if structure.is_plain:
-        return sample_out(f, given, rng.random((n, f.n_sites)), threads(structure.n_threads))[1]
-    labels = np.tile(np.full(f.n_sites, -1) if given is None else given, (n, 1)).astype(np.int32)
-    # One site after another, from its exact marginal given those before it; once for equal samples.
-    for d in range(f.n_sites):
-        for row in np.unique(labels, axis=0):
-            same = np.flatnonzero((labels == row).all(axis=1))
-            p = exact_answers(structure, f, row)[0]
-            assert p is not None
-            labels[same, d] = rng.choice(f.n_labels, len(same), p=p.marginals[d] / p.marginals[d].sum())
-    return labels
+        return sample_out(f, given, uniform, threads(structure.n_threads))[1]
+    return np.tile(structure.argmax(f, given), (len(uniform), 1))
 
 
 #: The marginals of the Gibbs distribution: exact where that is possible, by chains or particles elsewhere.

@@ -20,7 +20,8 @@ from perturbmap.inference.estimate import Estimate, jackknife
 from perturbmap.noise import Domain, perturb
 from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
 from perturbmap.potentials.site_arrays import one_hot, softmax
-from perturbmap.structures.base import Structure, require_sums
+from perturbmap.structures.base import Structure
+from perturbmap.structures.summable import require_sums
 from perturbmap.support.parts import Part
 
 # Groups of perturbations from which standard errors are estimated.
@@ -191,6 +192,10 @@ class ExactMarginals(MarginalMethod):
         sums = require_sums(structure, "EXACT", "PINNED").pinned_sums(f)
         q = softmax(sums.values)
         return q, lambda g: sums.moments(_softmax_pullback(q, g))
+
+    def sample(self, structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int) -> Labels:
+        """Independent samples of the Gibbs distribution, ``(n, n_sites)``."""
+        return require_sums(structure, "EXACT", "CONVERGING").sample(f, n, given=given, rng=seed)
 
 
 def _softmax_pullback(p: Floats, g: Floats) -> Floats:

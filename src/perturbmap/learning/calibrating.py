@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import KFold
 
 from perturbmap.inference import Calibration, LabelPrior, MarginalMethod, decode_for, marginals
 from perturbmap.learning.algorithm_3 import in_stage, labelled_examples
@@ -59,6 +58,8 @@ def calibrate(
 
     task_loss : by which labels are read; None where they are not
     """
+    from sklearn.model_selection import KFold  # takes long to load, and few fits are calibrated
+
     labelled = labelled_examples(known)
     held_out: list[HeldOut] = []
     folds = KFold(n_folds, shuffle=True, random_state=problem.seed % 2**32).split(labelled)

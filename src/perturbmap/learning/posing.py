@@ -13,7 +13,7 @@ from perturbmap.learning.setting import Setting
 from perturbmap.models.base import check_streams
 from perturbmap.potentials import SiteLabels
 from perturbmap.solvers import Problem
-from perturbmap.structures import InfeasibleError
+from perturbmap.structures import InfeasibleError, Structure
 
 
 class Posed(NamedTuple):
@@ -39,6 +39,8 @@ def pose(
     if not objective.takes_soft_labels and not known.is_hard:
         raise ValueError(f"{type(objective).__name__} learns from labels, not from soft ones: give labels in y.")
     setting.model.check(data, k)
+    setting.structure.check_classes(named)
+    _check_labels(setting.structure, known)
     problem = Problem(
         data,
         objective.targets(known),
@@ -57,6 +59,13 @@ def pose(
     setting.solver_for(len(data)).check(problem)
     _try_structure(problem)
     return Posed(problem, known, named)
+
+
+def _check_labels(structure: Structure, known: SiteLabels) -> None:
+    try:
+        structure.check_labels(known.layout, known.labels, known.n_labels)
+    except InfeasibleError as error:
+        raise ValueError(f"y holds labels that {type(structure).__name__} does not allow: {error}") from None
 
 
 def _try_structure(problem: Problem) -> None:

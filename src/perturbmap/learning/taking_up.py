@@ -20,8 +20,8 @@ def restored(solver: Solver[Any], problem: Problem, arrays: Mapping[str, NDArray
         state: State = solver.restore(problem, arrays, iteration)
     except DAMAGE as error:
         raise ValueError(f"the state of {type(solver).__name__} cannot be restored ({reason(error)})") from error
-    state.w = kept_floats("w", state.w, (problem.n_weights,))
-    state.average = kept_floats("average", state.average, (problem.n_weights,))
+    for name in ("w", "average"):
+        kept_floats(name, getattr(state, name), (problem.n_weights,))
     return state
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
-from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.potentials import Floats, Mask, Moments, Potentials
 from perturbmap.support.parts import Part
 
 #: From the gradient with respect to potentials to that with respect to weights.
@@ -28,6 +28,9 @@ class Model(Part):
 
     #: Whether the potentials are linear in the weights.
     is_linear: ClassVar[bool] = False
+    #: Whether a feature is used only in products with weights of its own, so that examples which do not have it can
+    #: be computed without it and them. Then a step on sparse features costs what its examples have.
+    is_by_feature: ClassVar[bool] = False
 
     @property
     def nonnegative(self) -> tuple[str, ...]:
@@ -80,6 +83,13 @@ class Model(Part):
         The first steps of `AdaptiveStep` are measured by it.
         """
         return data.features.mean_absolute_sum() + 1.0
+
+    def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
+        """(n_weights,), the weights that are learned; the others stay zero. None: all are.
+
+        ``label_weights``, ``(n_sites, n_labels)``, say how much each label of each site counts.
+        """
+        return None
 
     def nonnegative_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp]:
         """The positions in w of the weights that must not be negative."""

@@ -46,6 +46,8 @@ class GraphModel(LinearModel):
     {'features': (5, 3), 'bias': (5,), 'edges': (1, 5, 5)}
     """
 
+    is_by_feature = True
+
     def __init__(self, pairwise: str = "potts") -> None:
         self.pairwise = pairwise
 

@@ -28,6 +28,8 @@ class MatchingModel(LinearModel):
            [2., 3.]])
     """
 
+    is_by_feature = True
+
     def check(self, data: Dataset, n_labels: int) -> None:
         """See `Model.check`: label features of every example, enough of them and not too many."""
         if data.label_features is None:

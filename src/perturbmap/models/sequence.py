@@ -7,8 +7,10 @@ from typing import final
 import numpy as np
 
 from perturbmap.data import Dataset
+from perturbmap.data.sparse_rows import SparseRows
 from perturbmap.models.base import LinearModel
-from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.potentials import Floats, Mask, Moments, Potentials
+from perturbmap.support.checks import check_number
 
 
 @final
@@ -18,16 +20,40 @@ class SequenceModel(LinearModel):
     Edges run from parent to child; on a chain, left out of the examples, the root is the first site and the leaf
     the last. Features may be dense or sparse.
 
+    min_count : how often a sparse feature must be seen with a label in the examples that are learned from to have a
+        weight for it; the other weights stay zero. 0 learns them all, as those of dense features always are.
+
     >>> from perturbmap.data import Dataset
     >>> data = Dataset.from_examples([np.zeros((5, 3))])
     >>> pm.SequenceModel().n_weights(data, n_labels=4)  # U, b, T, first, last: 12 + 4 + 16 + 4 + 4
     40
     """
 
+    is_by_feature = True
+
+    def __init__(self, min_count: float = 1) -> None:
+        self.min_count = min_count
+
+    def check(self, data: Dataset, n_labels: int) -> None:
+        """Raises ValueError where ``min_count`` is not a number of sites."""
+        check_number("min_count", self.min_count, or_equal=True)
+
     def shapes(self, data: Dataset, n_labels: int) -> dict[str, tuple[int, ...]]:
         """See `Model.shapes`: the blocks are U, b, T, first and last."""
         k = n_labels
         return {"features": (data.n_features, k), "bias": (k,), "transition": (k, k), "first": (k,), "last": (k,)}
+
+    def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
+        """See `Model.learned`: a label that is guessed counts as much as it is likely."""
+        if self.min_count == 0 or not isinstance(data.features, SparseRows):
+            return None
+        total = label_weights.sum(axis=1, keepdims=True)
+        q = np.divide(label_weights, total, out=np.zeros_like(label_weights), where=total > 0)
+        learned = np.ones(self.n_weights(data, n_labels), dtype=bool)
+        blocks = self.unpack(learned, data, n_labels)
+        # Sums of probabilities that make a whole number are not always one.
+        blocks["features"][...] = data.features.present().pullback(q) > self.min_count - 1e-9
+        return learned
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`; all edges share the table T."""

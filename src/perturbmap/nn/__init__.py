@@ -12,7 +12,8 @@ there. Potentials come in one of two layouts, and so do labels and results:
 array ``(n_edges, 2)`` is the graph of every example; a list has one for each.
 
 Any floating dtype and any device will do: potentials are copied to the CPU once, where the core works in double
-precision, and the gradient is copied back once.
+precision, and the gradient is copied back once. A `Chain` on a GPU is solved there, in single precision unless the
+tensors have double, by the same formulas: see ``on_device`` of the modules.
 
 The core and torch do not fight for cores: the core has threads only while it is called, when torch waits for it, and
 takes as many as ``torch.get_num_threads()`` then, unless ``structure.n_threads`` says otherwise. So it has one thread
@@ -26,6 +27,7 @@ try:
 except ImportError as error:
     raise ImportError(f'perturbmap.nn needs PyTorch ({error}): pip install "perturbmap[torch]".') from error
 
+from perturbmap.nn.decoder import ViterbiDecoder
 from perturbmap.nn.layers import BestLabelling, Marginals, StructuredLoss
 
-__all__ = ["BestLabelling", "Marginals", "StructuredLoss"]
+__all__ = ["BestLabelling", "Marginals", "StructuredLoss", "ViterbiDecoder"]

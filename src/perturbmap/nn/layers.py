@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 from perturbmap.data.labels import check_soft
 from perturbmap.inference import PINNED, MarginalMethod
+from perturbmap.nn.chains import marginals, objectives
+from perturbmap.nn.chains.batch import ChainBatch
+from perturbmap.nn.chains.sweep import Key
+from perturbmap.nn.chains.targets import TensorTargets
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
 from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
@@ -24,11 +28,22 @@ _MOST_DRAWS = 2**31
 
 
 class _Layer(nn.Module):
+    #: Whether chains are solved where their tensors are: None where those are on a GPU, True always, False never.
+    on_device: bool | None = None
+
     def __init__(self, structure: Structure | None) -> None:
         super().__init__()
         self.structure = Chain() if structure is None else structure
         if not isinstance(self.structure, Structure):
             raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
+
+    def _chains(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> ChainBatch | None:
+        """The potentials as chains to be solved where they are; None where they go to the core."""
+        if edges is not None or not isinstance(self.structure, Chain) or not self.structure.allows_every_labelling:
+            return None
+        some = unary if isinstance(unary, Tensor) else unary[0] if len(unary) else None
+        is_there = isinstance(some, Tensor) and some.is_cuda if self.on_device is None else self.on_device
+        return ChainBatch.of(unary, pairwise, mask) if is_there else None
 
     def _solver(self) -> Structure:
         """The structure, with as many threads as torch has."""
@@ -61,12 +76,21 @@ class _PerturbedLayer(_Layer):
         """Restores the state that `get_extra_state` gave."""
         self.seed, self.n_draws = state["seed"], state["n_draws"]
 
+    def _next_draws(self) -> tuple[int, Domain]:
+        """The first of the draws of a call, and their domain."""
+        if not self.training:
+            return 0, Domain(Purpose.LAYER_EVALUATION, self.kind)
+        first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _MOST_DRAWS
+        return first, Domain(Purpose.LAYER_TRAINING, self.kind)
+
     def _noise(self, f: Potentials, structure: Structure) -> Floats:
-        first, domain = 0, Domain(Purpose.LAYER_EVALUATION, self.kind)
-        if self.training:
-            domain = Domain(Purpose.LAYER_TRAINING, self.kind)
-            first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _MOST_DRAWS
+        first, domain = self._next_draws()
         return gumbel_noise(f, self.seed, self.n_perturbations, first, structure.n_threads, domain=domain)
+
+    def _key(self) -> Key:
+        """What the noise of a call is a function of, for those who make it where the tensors are."""
+        first, domain = self._next_draws()
+        return Key(self.seed, first, domain.code)
 
 
 @final
@@ -129,6 +153,10 @@ class StructuredLoss(_PerturbedLayer):
             labels, with a further axis, through which no gradient goes. What is padded is not looked at.
         sizes : how much each site counts in a weighted loss; all alike by default
         """
+        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(self.objective) else None
+        aims = None if chains is None else TensorTargets.of(self.objective, chains, labels, sizes)
+        if chains is not None and aims is not None:
+            return self._reduced(-self._where_it_is(chains, aims))
         batch = Batch.pack(unary, pairwise, edges, mask)
         targets = self._targets(batch, labels, sizes)
         structure, f = self._solver(), batch.f
@@ -153,8 +181,15 @@ class StructuredLoss(_PerturbedLayer):
 
         # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
         dtype = torch.promote_types(batch.unary.dtype, torch.float32)
-        losses = -batch.through_core(values, dtype, pullback)
+        return self._reduced(-batch.through_core(values, dtype, pullback))
+
+    def _reduced(self, losses: Tensor) -> Tensor:
         return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def _where_it_is(self, batch: ChainBatch, targets: TensorTargets) -> Tensor:
+        """The objective of chains, computed on their device."""
+        key = self._key() if self.objective.is_perturbed else None
+        return objectives.objective_of(self.objective, batch, targets, key, self.n_perturbations)
 
     def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:
         f = batch.f
@@ -229,6 +264,10 @@ class Marginals(_PerturbedLayer):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
+        chains = self._chains(unary, pairwise, edges, mask) if marginals.is_known(self.method) else None
+        if chains is not None and chains.passes([]):
+            key = self._key() if self.method.is_perturbed else None
+            return marginals.marginals_of(self.method, chains, key, self.n_perturbations)
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
         noise = self._noise(batch.f, structure) if self.method.is_perturbed else None
         q, pullback = self.method.with_pullback(structure, batch.f, noise)
@@ -245,6 +284,9 @@ class BestLabelling(_Layer):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
+        chains = self._chains(unary, pairwise, edges, mask)
+        if chains is not None and chains.passes([]):
+            return chains.unpadded(chains.chain.best(chains.x), -1)
         batch = Batch.pack(unary, pairwise, edges, mask)
         labels = torch.from_numpy(self._solver().argmax(batch.f).astype(np.int64)).to(batch.unary.device)
         return batch.layout.unpack(labels, -1)

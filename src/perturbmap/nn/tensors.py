@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from perturbmap.nn.solved import solved
 from perturbmap.potentials import Floats, Layout, Moments, Potentials
 from perturbmap.potentials.graphs import check_edges, check_order
 from perturbmap.support.checks import as_floats
@@ -168,55 +169,18 @@ class Batch:
 
     def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
         """Values that the core computed from f, as a tensor whose gradient ``pullback`` gives."""
-        result: Tensor = _ThroughCore.apply(self.unary, self.pairwise, values, dtype, pullback)  # type: ignore[no-untyped-call]
-        return result
+
+        def pull(gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+            moments = pullback(to_numpy(gradient).astype(np.float64))
+            unary, tables = torch.from_numpy(moments.unary), self.pairwise
+            pairwise = None if tables is None else torch.from_numpy(moments.pairwise).to(tables.device, tables.dtype)
+            return unary.to(self.unary.device, self.unary.dtype), pairwise
+
+        return solved(self.unary, self.pairwise, torch.from_numpy(values).to(self.unary.device, dtype), pull)
 
     def site_values(self, name: str, values: Any) -> Tensor:
         """What a user gives in the layout of the potentials, as rows."""
         return self.layout.rows(name, values, self.layout.counts, self.layout.width)
-
-
-class _ThroughCore(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        unary: Tensor,
-        pairwise: Tensor | None,
-        values: Floats,
-        dtype: torch.dtype,
-        pullback: Callable[[Floats], Moments],
-    ) -> Tensor:
-        ctx.pullback = pullback
-        ctx.like = (unary.dtype, unary.device), (None if pairwise is None else (pairwise.dtype, pairwise.device))
-        # A copy: the pullback needs the values, and whoever gets the tensor may change it in place.
-        return torch.from_numpy(values).to(unary.device, dtype, copy=True)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        moments = ctx.pullback(to_numpy(gradient).astype(np.float64))
-        (dtype, device), tables = ctx.like
-        unary = torch.from_numpy(moments.unary).to(device, dtype)
-        pairwise = None if tables is None else torch.from_numpy(moments.pairwise).to(tables[1], tables[0])
-        if torch.is_grad_enabled():  # create_graph=True
-            unary = _Refused.apply(unary.requires_grad_())  # type: ignore[no-untyped-call]
-            pairwise = None if pairwise is None else _Refused.apply(pairwise.requires_grad_())  # type: ignore[no-untyped-call]
-        return unary, pairwise, None, None, None
-
-
-class _Refused(torch.autograd.Function):
-    """The gradient as it is, and an error for whoever differentiates it.
-
-    torch's ``once_differentiable`` takes it for a constant unless the incoming gradient wants one, which that of a
-    plain loss does not.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        raise RuntimeError("perturbmap.nn has no second derivatives: its gradient cannot be differentiated again.")
 
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:

@@ -10,7 +10,8 @@ import numpy as np
 from perturbmap.inference import EXACT, PINNED, LabelPrior, MarginalMethod
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials, SiteLabels
-from perturbmap.structures.base import Structure, require_sums
+from perturbmap.structures.base import Structure
+from perturbmap.structures.summable import require_sums
 from perturbmap.support.parts import Part
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 

@@ -7,7 +7,8 @@ from typing import final
 from perturbmap.objectives.base import ExactObjective, LabellingObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.structures.base import Structure, require_sums
+from perturbmap.structures.base import Structure
+from perturbmap.structures.summable import require_sums
 
 
 @final

@@ -9,7 +9,8 @@ from perturbmap.objectives.marginal_log_likelihood import weighted_log_likelihoo
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.potentials.site_arrays import log_softmax
-from perturbmap.structures.base import Structure, require_sums
+from perturbmap.structures.base import Structure
+from perturbmap.structures.summable import require_sums
 
 
 @final

@@ -16,7 +16,10 @@ from perturbmap.potentials.moments import Moments
 from perturbmap.potentials.types import Floats, Labels, Offsets
 from perturbmap.support.checks import as_floats
 
-_FORBID = " To forbid a label, use a large negative number, or `given` to fix one."
+_FORBID = (
+    " To forbid labels or pairs, use Chain(allowed=...) or Tree(allowed=...), and a large negative number with other "
+    "structures; `given` fixes a label."
+)
 
 
 @final

@@ -22,13 +22,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from perturbmap.data import Dataset
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, warn_of_gap
 from perturbmap.solvers.dual_map import apply_alpha, augmented_chunks
 from perturbmap.solvers.dual_state import BCFWState, Block
 from perturbmap.solvers.line_search import line_search
+from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
 from perturbmap.support.checks import check_number
 
@@ -126,7 +126,7 @@ class BCFW(Solver[BCFWState]):
         zeros = np.zeros(problem.n_weights)
         return BCFWState(
             zeros,
-            zeros,
+            zeros.copy(),
             blocks=[Block(y[None], np.ones(1)) for y in truth],
             a_alpha=zeros.copy(),
             gaps=np.full(len(truth), np.inf),
@@ -164,13 +164,13 @@ class BCFW(Solver[BCFWState]):
     ) -> BCFWState:
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
-        examples: dict[int, Dataset] = {}
+        examples: dict[int, Piece] = {}
         while state.iteration < n_iter and not self._is_done(problem, state):
             if state.done == len(state.queue):
                 self._draw(problem, state)
             i = int(state.queue[state.done])
             if i not in examples:
-                examples[i] = problem.data.take(np.array([i]))
+                examples[i] = Piece.of(problem, np.array([i]))
             self._step(problem, state, i, examples[i])
             state.iteration += 1
             state.done += 1
@@ -191,11 +191,12 @@ class BCFW(Solver[BCFWState]):
             )
         return state
 
-    def _step(self, problem: Problem, state: BCFWState, i: int, example: Dataset) -> None:
-        """Moves the alpha of example i towards its maximiser."""
+    def _step(self, problem: Problem, state: BCFWState, i: int, example: Piece) -> None:
+        """Moves the alpha of example i towards its maximiser; looks at no weights but those that it needs."""
         l2 = problem.l2
         scale = problem.targets.weights[i] / len(problem.data)
-        f, pullback = problem.model.apply(state.w, example, problem.n_labels)
+        at, w = example.at, state.w[example.at]
+        f, pullback = example.apply(w)
         g = problem.objective.augmented(f, problem.targets.label_weights[problem.data.layout.sites(i)])
 
         block = state.blocks[i]
@@ -226,14 +227,17 @@ class BCFW(Solver[BCFWState]):
             return
         moments = g.indicators(block.labels, direction[:, None])
         d = pullback(moments) * (-scale / l2)
-        loss = gain + l2 * float(state.w @ d)
-        step = line_search(state.a_alpha, d, loss, gain, l2, problem.nonnegative, longest)
+        loss = gain + l2 * float(w @ d)
+        signed = None if problem.is_nonnegative is None else problem.is_nonnegative[at]
+        before = state.a_alpha[at]
+        step = line_search(before, d, loss, gain, l2, signed, longest)
 
         block.alpha = block.alpha + step * direction
         block.forget(_MAX_IDLE if self.cache else 0)
-        state.a_alpha = state.a_alpha + step * d
+        after = before + step * d
+        state.a_alpha[at] = after
+        state.w[at] = after if signed is None else np.where(signed, np.maximum(0.0, after), after)
         state.b_alpha += step * loss
-        state.w = problem.project(state.a_alpha)
 
     def _draw(self, problem: Problem, state: BCFWState) -> None:
         """The next examples: all in a random order, or some by their gaps."""
@@ -266,7 +270,7 @@ class BCFW(Solver[BCFWState]):
         """
         apply_alpha(problem, state)
         hinge = 0.0
-        for first, g, truth, _ in augmented_chunks(problem, state.w):
+        for first, g, truth, *_ in augmented_chunks(problem, state.w):
             y, values, bounds = problem.structure.maximise_with_bound(g)
             scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
             hinge += float(scales @ (bounds - truth))
@@ -283,7 +287,7 @@ class BCFW(Solver[BCFWState]):
             state.average = state.w
         else:
             weights, hinge = state.average, 0.0
-            for first, g, truth, _ in augmented_chunks(problem, weights):
+            for first, g, truth, *_ in augmented_chunks(problem, weights):
                 scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
                 hinge += float(scales @ (problem.structure.maximise_with_bound(g).bounds - truth))
             state.oracle_calls += len(problem.data)

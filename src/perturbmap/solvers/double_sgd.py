@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, State
+from perturbmap.solvers.iterate import Iterate
+from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
 from perturbmap.solvers.steps import AdaptiveStep, Rule, Step
 from perturbmap.support.checks import check_count, check_number
@@ -51,22 +52,41 @@ class Passes:
 
 
 def take_step(
-    problem: Problem, rule: Rule, w: Floats, memory: Floats, indices: NDArray[np.intp], h: int
-) -> tuple[Floats, float]:
-    """Step h from w, by the gradient of some examples under fresh noise; and the objective at w as it saw it."""
-    value, gradient = problem.value_and_grad(w, indices, h)
-    moved = rule.move(w, gradient - problem.l2 * w, h, memory)
-    return problem.project(moved), value - problem.penalty(w)
+    problem: Problem, rule: Rule, iterate: Iterate, memory: Floats, indices: NDArray[np.intp], h: int, rate: float
+) -> float:
+    """Step h, by the gradient of some examples under fresh noise; returns the objective as it saw it before.
+
+    It costs what these examples cost: of sparse features, only the weights of those that they have are looked at.
+    """
+    piece = Piece.of(problem, indices)
+    w, at = iterate.at(piece.at), piece.at
+    value, gradient = piece.value_and_grad(w, draw=h)
+    value -= 0.5 * problem.l2 * iterate.squared_norm
+    remembered = memory[:, at]
+    change = rule.change(w, gradient, h, remembered)
+    memory[:, at] = remembered
+    signed = None if problem.is_nonnegative is None else problem.is_nonnegative[at]
+    iterate.step(at, change, shrink=rule.shrink(h), rate=rate, nonnegative=signed)
+    return value
 
 
-@dataclass(eq=False)
 class SGDState(State):
     """The weights, their average, the memory of the steps, and the objective as they saw it since the last report."""
 
-    memory: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    objective: float = 0.0
-    n_seen: int = 0
-    is_reported: bool = False
+    def __init__(self, iterate: Iterate, iteration: int = 0, memory: Floats | None = None) -> None:
+        self.iterate, self.iteration = iterate, iteration
+        self.memory = np.zeros((0, 0)) if memory is None else memory
+        self.objective, self.n_seen, self.is_reported = 0.0, 0, False
+
+    @property
+    def w(self) -> Floats:  # type: ignore[override]  # multiplied out, where others keep it
+        """The weights of the last step."""
+        return self.iterate.weights()
+
+    @property
+    def average(self) -> Floats:  # type: ignore[override]  # as w
+        """The weights to use: the average of the iterates."""
+        return self.iterate.average()
 
     def see(self, objective: float) -> None:
         """Counts what one more step saw."""
@@ -76,7 +96,7 @@ class SGDState(State):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {
-            **super().arrays(),
+            **self.iterate.arrays(),
             "memory": self.memory,
             "seen": np.array([self.objective, self.n_seen, self.is_reported]),
         }
@@ -90,23 +110,24 @@ class SGDState(State):
 def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
     """The state before the first step, at w or at zero."""
     w = np.zeros(problem.n_weights) if w is None else w
-    return SGDState(w.copy(), w.copy())
+    return SGDState(Iterate.of(w, w))
 
 
-def restore_sgd(arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
-    """The state whose arrays these are; without what was seen since the last report, where nobody kept it."""
-    objective, n_seen, is_reported = arrays["seen"].tolist() if "seen" in arrays else (0.0, 0, False)
-    memory = np.array(arrays["memory"], dtype=np.float64) if "memory" in arrays else np.zeros((0, 0))
+def restore_sgd(problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
+    """The state whose arrays these are."""
+    memory = np.array(arrays["memory"], dtype=np.float64)
     if memory.ndim != 2 or not np.isfinite(memory).all():
         raise ValueError("the memory of the steps must be rows of finite numbers.")
-    return SGDState(arrays["w"], arrays["average"], iteration, memory, objective, int(n_seen), bool(is_reported))
+    state = SGDState(Iterate.from_arrays(arrays, problem.n_weights), iteration, memory)
+    objective, n_seen, is_reported = arrays["seen"].tolist()
+    state.objective, state.n_seen, state.is_reported = objective, int(n_seen), bool(is_reported)
+    return state
 
 
-def remember(state: SGDState, rule: Rule) -> None:
+def remember(state: SGDState, rule: Rule, n_weights: int) -> None:
     """Makes room for what the rule remembers, where the state has none of it yet."""
-    shape = (rule.n_memory, len(state.w))
-    if state.memory.shape != shape:
-        state.memory = np.zeros(shape)
+    if state.memory.shape != (rule.n_memory, n_weights):
+        state.memory = rule.memory(n_weights, state.iteration)
 
 
 @final
@@ -174,7 +195,7 @@ class DoubleSGD(Solver[SGDState]):
         return start_sgd(problem, w)
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> SGDState:
-        return restore_sgd(arrays, iteration)
+        return restore_sgd(problem, arrays, iteration)
 
     def progress(self, problem: Problem, state: SGDState) -> dict[str, float]:
         """See `Solver.progress`: the objective as the steps saw it."""
@@ -192,12 +213,12 @@ class DoubleSGD(Solver[SGDState]):
         n_iter = self.n_iter(n) if n_iter is None else n_iter
         rule = self.rule(problem, n_iter)
         size, passes = self.examples_per_step(n), Passes(problem)
-        remember(state, rule)
+        remember(state, rule, problem.n_weights)
         while state.iteration < n_iter:
             h = state.iteration + 1
             indices = passes.indices(h, size)
-            state.w, objective = take_step(problem, rule, state.w, state.memory, indices, h)
-            state.average = state.average + averaging.rate(h, n_iter) * (state.w - state.average)
+            rate = averaging.rate(h, n_iter)
+            objective = take_step(problem, rule, state.iterate, state.memory, indices, h, rate)
             state.iteration = h
             state.see(objective)
             if on_step is not None and on_step(state):

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
+from perturbmap.solvers.iterate import Positions
+from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
 from perturbmap.solvers.shards import ShardProblem, by_shard, examples_of_shards, run_tasks
 from perturbmap.support.blas import one_blas_thread
@@ -21,10 +23,11 @@ _MOST_EXAMPLES, _SITES = 512, 4096
 
 
 class _Part(NamedTuple):
-    """The mean over the examples of a chunk, and their number."""
+    """The mean over the examples of a chunk, its gradient with respect to some weights, and their number."""
 
     value: float
     gradient: Floats
+    at: Positions
     n: int
 
 
@@ -45,7 +48,12 @@ class Everything:
         n_workers = threads(structure.n_threads) if structure.is_thread_safe else 1
         if structure.is_thread_safe:
             problem = replace(problem, structure=structure.with_threads(1))
-        self._chunks = [] if self._shards else [problem.part(chunk) for chunk in _chunks(problem, self._size)]
+        #: Where the weights that are learned are in w.
+        self.at: Positions = slice(None) if problem.learned is None else np.flatnonzero(problem.learned)
+        self._rank = None if problem.learned is None else np.cumsum(problem.learned) - 1
+        self._n_weights = problem.n_weights
+        self._chunks = [] if self._shards else [Piece.of(problem, chunk) for chunk in _chunks(problem, self._size)]
+        self._places = [self._among_learned(chunk.at) for chunk in self._chunks]
         self._pool = ThreadPoolExecutor(max(1, min(n_workers, len(self._chunks))))
 
     def __enter__(self) -> Everything:
@@ -55,18 +63,33 @@ class Everything:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def value_and_grad(self, w: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
-        """What `Problem.value_and_grad` gives for all examples."""
-        parts: Iterable[_Part]
+    def _among_learned(self, at: Positions) -> Positions:
+        return at if self._rank is None else self._rank[at]
+
+    def all_weights(self, learned: Floats) -> Floats:
+        """The weights w of those that are learned: the others are zero."""
+        if self._rank is None:
+            return learned
+        w = np.zeros(self._n_weights)
+        w[self.at] = learned
+        return w
+
+    def value_and_grad(self, learned: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
+        """What `Problem.value_and_grad` gives for all examples, of the weights that are learned."""
+        parts: Iterable[tuple[_Part, Positions]]
         if self._shards:
+            w = self.all_weights(learned)
             shared_out = run_tasks(_evaluate_shard, self._shards, self._n_jobs, self._size, w, draw, n_draws)
-            parts = [part for shard in shared_out for part in shard]
+            parts = ((part, self._among_learned(part.at)) for shard in shared_out for part in shard)
         else:
-            parts = self._pool.map(lambda chunk: _evaluate(chunk, w, draw, n_draws), self._chunks)
-        value, gradient, n = 0.0, np.zeros(len(w)), 0
-        for part in parts:
+            found = self._pool.map(
+                lambda chunk, at: _evaluate(chunk, learned[at], draw, n_draws), self._chunks, self._places
+            )
+            parts = zip(found, self._places, strict=True)
+        value, gradient, n = 0.0, np.zeros(len(learned)), 0
+        for part, at in parts:
             value += part.value * part.n
-            gradient += part.gradient * part.n
+            gradient[at] += part.gradient * part.n
             n += part.n
         return value / n, gradient / n
 
@@ -80,13 +103,14 @@ def _chunks(problem: Problem, size: int) -> list[NDArray[np.intp]]:
     return [run[a : a + size] for run in runs for a in range(0, len(run), size)]
 
 
-def _evaluate(chunk: Problem, w: Floats, draw: int, n_draws: int) -> _Part:
-    return _Part(*chunk.value_and_grad(w, draw=draw, n_draws=n_draws), len(chunk.data))
+def _evaluate(chunk: Piece, w: Floats, draw: int, n_draws: int) -> _Part:
+    return _Part(*chunk.value_and_grad(w, draw, n_draws), chunk.at, len(chunk.problem.data))
 
 
 def _evaluate_shard(shard: ShardProblem, size: int, w: Floats, draw: int, n_draws: int) -> list[_Part]:
     problem = shard.open()
     with one_blas_thread():
-        found = [_evaluate(problem.part(chunk), w, draw, n_draws) for chunk in _chunks(problem, size)]
+        pieces = (Piece.of(problem, chunk) for chunk in _chunks(problem, size))
+        found = [_evaluate(piece, w[piece.at], draw, n_draws) for piece in pieces]
     problem.data.release()
     return found

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from perturbmap.models.base import project
 from perturbmap.potentials import Floats
 from perturbmap.solvers.base import Solver, State, warn_of_gap
 from perturbmap.solvers.everything import Everything
@@ -168,7 +169,10 @@ class _Climb:
     ) -> None:
         self._problem, self._everything, self._state, self._on_step = problem, everything, state, on_step
         self._last, self._memory, self._tolerance = last, memory, tolerance
-        self._gradient = np.zeros_like(state.w)  # of the loss, at the point that was evaluated last
+        self._at = everything.at  # the weights that are learned, of which all below are vectors
+        signed = problem.is_nonnegative
+        self._signed = np.zeros(0, np.intp) if signed is None else np.flatnonzero(signed[self._at])
+        self._gradient = np.zeros(0)  # of the loss, at the point that was evaluated last
         self.is_stopped = False
 
     def to_certificate(self) -> bool:
@@ -176,7 +180,7 @@ class _Climb:
         state = self._state
 
         def look() -> bool:
-            state.gap = _suboptimality(self._problem, state.w, self._gradient)
+            state.gap = self._suboptimality(state.w[self._at])
             return state.gap <= self._tolerance * abs(state.objective)
 
         return self._climb(look)
@@ -207,7 +211,7 @@ class _Climb:
 
     def _fresh(self, w: Floats, n_draws: int) -> float:
         """The objective under draws that are never learned from."""
-        return -self._loss(w, FRESH, n_draws)[0]
+        return -self._loss(w[self._at], FRESH, n_draws)[0]
 
     def _loss(self, w: Floats, draw: int, n_draws: int) -> tuple[float, Floats]:
         value, gradient = self._everything.value_and_grad(w, draw, n_draws)
@@ -217,7 +221,7 @@ class _Climb:
         """L-BFGS until ``look`` says that it is enough, or nothing more can be gained; whether it was enough."""
         state, problem = self._state, self._problem
         is_enough = False
-        first, first_value = state.w, 0.0
+        first, first_value = state.w[self._at], 0.0
 
         def loss(w: Floats) -> tuple[float, Floats]:
             if w is not first and np.array_equal(w, first):  # which SciPy asks for again
@@ -226,7 +230,8 @@ class _Climb:
             return value, self._gradient.copy()
 
         def keep(w: Floats, value: float) -> bool:
-            state.w, state.average, state.objective = w, w, -value
+            state.w = state.average = self._everything.all_weights(w)
+            state.objective = -value
             return look()
 
         def on_iteration(intermediate_result: Any) -> None:
@@ -240,8 +245,8 @@ class _Climb:
             if self.is_stopped or is_enough:
                 raise StopIteration
 
-        lower = np.full(len(state.w), -np.inf)
-        lower[problem.nonnegative] = 0.0
+        lower = np.full(len(first), -np.inf)
+        lower[self._signed] = 0.0
         left = self._last - state.iteration
         first_value, first_gradient = loss(first)
         is_enough = keep(first, first_value)
@@ -258,8 +263,8 @@ class _Climb:
             )
         return is_enough
 
-
-def _suboptimality(problem: Problem, w: Floats, gradient: Floats) -> float:
-    """How far the loss at w may lie above its minimum: ``- min_v g . (v - w) + l2/2 ||v - w||^2``, by convexity."""
-    step = problem.project(w - gradient / problem.l2) - w
-    return -float(gradient @ step + 0.5 * problem.l2 * (step @ step))
+    def _suboptimality(self, w: Floats) -> float:
+        """How far above its minimum the loss may be: ``- min_v g . (v - w) + l2/2 ||v - w||^2``, by convexity."""
+        l2 = self._problem.l2
+        step = project(w - self._gradient / l2, self._signed) - w
+        return -float(self._gradient @ step + 0.5 * l2 * (step @ step))

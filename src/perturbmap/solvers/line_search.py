@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perturbmap.potentials import Floats
+from perturbmap.potentials import Floats, Mask
 
 
 def line_search(
-    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: NDArray[np.intp], longest: float
+    v: Floats, d: Floats, loss: float, gain: float, l2: float, nonnegative: Mask | None, longest: float
 ) -> float:
     """Where ``-l2/2 ||project(v + t d)||^2 + t loss`` is greatest over 0 <= t <= longest; its slope at 0 is ``gain``.
 
     The slope is ``loss - l2 project(v + t d) . d``: linear in t between the t at which a weight changes its sign.
     """
-    signed_v, signed_d = v[nonnegative], d[nonnegative]
+    signed_d = np.empty(0) if nonnegative is None else d[nonnegative]
     if not signed_d.any():
         curvature = l2 * float(d @ d)
         return longest if gain >= longest * curvature else gain / curvature
+    signed_v = v[nonnegative]
     with np.errstate(divide="ignore", invalid="ignore"):
         knots = -signed_v / signed_d
     knots = np.concatenate([[0.0], np.sort(knots[(knots > 0) & (knots < longest)]), [longest]])

@@ -13,7 +13,7 @@ from perturbmap.data import Dataset
 from perturbmap.models.base import Model, project
 from perturbmap.noise import Domain, Purpose, gumbel_noise
 from perturbmap.objectives import Objective, Targets
-from perturbmap.potentials import Floats, Moments, Potentials
+from perturbmap.potentials import Floats, Mask, Moments, Potentials
 from perturbmap.structures.base import Structure
 
 TRAINING = Domain(Purpose.TRAINING)
@@ -29,6 +29,7 @@ class Problem:
     seed, domain : of the noise. Two solves of one fit have two domains, so that they share no draw.
     n_jobs : shards of a `Store` that are worked on at once by a solver that can; changes nothing else
     has_stored_labels : whether the targets are those of the store's own labels, all known: workers read them there
+    learned_of_whole : which weights are learned, where a larger problem decides; see `learned`
     """
 
     data: Dataset
@@ -42,6 +43,7 @@ class Problem:
     domain: Domain = TRAINING
     n_jobs: int | None = None
     has_stored_labels: bool = False
+    learned_of_whole: Mask | None = None
 
     @cached_property
     def n_weights(self) -> int:
@@ -52,6 +54,22 @@ class Problem:
     def nonnegative(self) -> NDArray[np.intp]:
         """The positions in w of the weights that must not be negative."""
         return self.model.nonnegative_weights(self.data, self.n_labels)
+
+    @cached_property
+    def is_nonnegative(self) -> Mask | None:
+        """(n_weights,), whether a weight must not be negative; None: all may be."""
+        if self.nonnegative.size == 0:
+            return None
+        marks = np.zeros(self.n_weights, dtype=bool)
+        marks[self.nonnegative] = True
+        return marks
+
+    @cached_property
+    def learned(self) -> Mask | None:
+        """(n_weights,), the weights that are learned, as `Model.learned` says of all examples; None: all are."""
+        if self.learned_of_whole is not None:
+            return self.learned_of_whole
+        return self.model.learned(self.data, self.targets.label_weights, self.n_labels)
 
     def project(self, w: Floats) -> Floats:
         """The nearest weights that are allowed."""

@@ -13,6 +13,7 @@ from perturbmap.data.dataset import Shards
 from perturbmap.models.base import Model
 from perturbmap.noise import Domain
 from perturbmap.objectives import Objective, Targets
+from perturbmap.potentials import Mask
 from perturbmap.solvers.problem import Problem
 from perturbmap.structures import Structure
 from perturbmap.support.workers import delayed
@@ -37,6 +38,7 @@ class ShardProblem:
     l2: float
     seed: int
     domain: Domain
+    learned: Mask | None
 
     def open(self) -> Problem:
         """The problem of the examples of the shard, which are read here."""
@@ -57,6 +59,7 @@ class ShardProblem:
             self.l2,
             self.seed,
             self.domain,
+            learned_of_whole=self.learned,
         )
 
 
@@ -80,6 +83,7 @@ def by_shard(problem: Problem) -> list[ShardProblem]:
                 l2=problem.l2,
                 seed=problem.seed,
                 domain=problem.domain,
+                learned=problem.learned,
             )
         )
     return found

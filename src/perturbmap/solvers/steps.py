@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
+from perturbmap.data.sparse_rows import SparseRows
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, PolynomialAveraging
 from perturbmap.solvers.problem import Problem
@@ -18,12 +19,23 @@ from perturbmap.support.parts import Part
 class Rule(ABC):
     """A `Step` for one problem: a few numbers, which travel to the workers of a fit."""
 
-    #: How many vectors of the length of w the rule remembers from step to step.
-    n_memory: ClassVar[int] = 0
+    #: How many numbers the rule remembers of each weight from step to step.
+    n_memory: int = 0
+
+    def memory(self, n_weights: int, h: int) -> Floats:
+        """What it remembers at first, ``(n_memory, n_weights)``, if that is after step h."""
+        return np.zeros((self.n_memory, n_weights))
+
+    def shrink(self, h: int) -> float:
+        """By how much step h shrinks all weights before it changes some; 1 where changes have the penalty in them."""
+        return 1.0
 
     @abstractmethod
-    def move(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
-        """The weights after step h = 1, 2, ...; ``memory``, ``(n_memory, n_weights)``, is changed in place."""
+    def change(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
+        """How step h = 1, 2, ... changes weights that its examples have; the gradient is without the penalty.
+
+        ``memory``, that of these weights, is changed in place.
+        """
 
 
 class Step(Part):
@@ -51,13 +63,16 @@ _OVER_CURVATURE = 10.0
 @final
 @dataclass(frozen=True)
 class PlainRule(Rule):
-    """``w + gradient / (l2 (h + offset))``."""
+    """``w + (gradient - l2 w) / (l2 (h + offset))``."""
 
     l2: float
     offset: float
 
-    def move(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
-        return np.asarray(w + gradient / (self.l2 * (h + self.offset)))
+    def shrink(self, h: int) -> float:
+        return 1.0 - 1.0 / (h + self.offset)
+
+    def change(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
+        return np.asarray(gradient / (self.l2 * (h + self.offset)))
 
 
 @final
@@ -104,17 +119,39 @@ class AdaptiveRule(Rule):
 
     first_step: float
     n_iter: int
-    n_memory: ClassVar[int] = 2
+    l2: float
+    is_sparse: bool
 
-    def move(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
-        mean, square = memory
+    @property
+    def n_memory(self) -> int:  # type: ignore[override]  # not the same for all data
+        """Means of gradients and squares; of sparse features also in how many steps they were, and when last."""
+        return 4 if self.is_sparse else 2
+
+    def memory(self, n_weights: int, h: int) -> Floats:
+        """See `Rule.memory`: no feature was there before."""
+        memory = np.zeros((self.n_memory, n_weights))
+        if self.is_sparse and h:
+            memory[3] = h
+        return memory
+
+    def change(self, w: Floats, gradient: Floats, h: int, memory: Floats) -> Floats:
+        mean, square = memory[:2]
+        n: int | Floats = h
+        if self.is_sparse:
+            count, last = memory[2:]
+            gradient = gradient - self.l2 * (h - last) * w  # what the penalty asked for in the meantime
+            count += 1.0
+            last[:] = h
+            n = count
+        else:
+            gradient = gradient - self.l2 * w
         mean += _FORGET * (gradient - mean)
         square += _FORGET_SQUARES * (gradient * gradient - square)
         # Both means begin at zero; what that takes away is given back.
-        length = self.first_step * self._schedule(h) / (1.0 - (1.0 - _FORGET) ** h)
-        scale = np.sqrt(square / (1.0 - (1.0 - _FORGET_SQUARES) ** h))
+        length = self.first_step * self._schedule(h) / (1.0 - (1.0 - _FORGET) ** n)
+        scale = np.sqrt(square / (1.0 - (1.0 - _FORGET_SQUARES) ** n))
         scale += _TINY
-        return np.asarray(w + length * (mean / scale))
+        return np.asarray(length * (mean / scale))
 
     def _schedule(self, h: int) -> float:
         """Down to nothing at the last step, in a straight line: else the steps would not come to rest."""
@@ -133,6 +170,9 @@ class AdaptiveStep(Step):
         loss matters.
 
     Weights of rare and of common features, of sites and of edges, come to their values in the same number of steps.
+
+    Of sparse features, a step changes the weights of those that its examples have. The others wait: what the penalty
+    asks of a weight meanwhile is added to its gradient when its feature is there again.
     """
 
     def __init__(self, first_step: float | None = None) -> None:
@@ -151,4 +191,5 @@ class AdaptiveStep(Step):
         first = self.first_step
         if first is None:
             first = _FIRST_MOVE / max(1e-300, problem.model.absolute_length(problem.data, problem.n_labels))
-        return AdaptiveRule(first, n_iter)
+        is_sparse = problem.model.is_by_feature and isinstance(problem.data.features, SparseRows)
+        return AdaptiveRule(first, n_iter, problem.l2, is_sparse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable, Sequence
 from copy import copy as shallow_copy
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap import _core
-from perturbmap.potentials import Floats, Labels, Mask, Moments, Potentials
+from perturbmap.potentials import Floats, Labels, Layout, Mask, Moments, Potentials
 from perturbmap.support.parts import Part
 
 S = TypeVar("S", bound="Structure")
@@ -44,23 +45,6 @@ class Pinned(Protocol):
 
     def moments(self, weights: ArrayLike) -> Moments:
         """``sum_{d,k} weights[d, k] * indicators of the maximiser pinned at (d, k)``."""
-        ...
-
-
-class PinnedSums(Protocol):
-    """All pinned sums ``log sum { exp f(y) : y_d = k }`` of a batch: `Pinned` with log-sum-exp for max.
-
-    ``values`` is ``-inf`` where a pin contradicts the given labels or the structure. Its softmax over the labels
-    of a site is the site's marginal.
-    """
-
-    @property
-    def values(self) -> Floats:
-        """The pinned sums, shape ``(..., n_sites, n_labels)``."""
-        ...
-
-    def moments(self, weights: ArrayLike) -> Moments:
-        """``sum_{d,k} weights[d, k] * marginals given y_d = k``, the gradient of ``sum(weights * values)``."""
         ...
 
 
@@ -98,8 +82,11 @@ class Structure(Part):
     is_exact: bool = True
     #: Whether ``exp f`` can also be summed over the labellings: see `SummableStructure`.
     can_sum: ClassVar[bool] = False
-    #: Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``.
-    is_plain: ClassVar[bool] = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``."""
+        return False
 
     @property
     def sweeps(self) -> Any:
@@ -110,6 +97,15 @@ class Structure(Part):
     def allows_every_labelling(self) -> bool:
         """Whether no combination of labels is ruled out, whatever the potentials; if not, labels are tried first."""
         return False
+
+    def check_classes(self, classes: Sequence[Hashable]) -> None:
+        """Raises ValueError where the structure was made for other labels than these, or for another order."""
+
+    def check_labels(self, layout: Layout, labels: Labels, n_labels: int) -> None:
+        """Raises `InfeasibleError` where labels, -1 if not known, are ruled out whatever the potentials.
+
+        It is asked once of all examples that are learned from; it may leave to `maximise` what takes long.
+        """
 
     def with_threads(self: S, n_threads: int | None) -> S:
         """The same with so many threads; with one, for those who share the examples out to threads themselves."""
@@ -151,26 +147,6 @@ class Structure(Part):
         return pinned.free, pinned.values
 
 
-class SummableStructure(Structure):
-    """A structure over which ``exp f`` can also be summed."""
-
-    can_sum = True
-
-    @abstractmethod
-    def log_partition(
-        self, f: Potentials, given: ArrayLike | None = None, weights: ArrayLike = 1.0
-    ) -> tuple[Floats, Moments]:
-        """``A(f) = log sum_y exp f(y)``, ``(..., n_examples)``, and the marginals.
-
-        With ``weights``, one for each example, the marginals of each are multiplied by its weight: they are the
-        gradient of the weighted sum of A.
-        """
-
-    @abstractmethod
-    def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
-        """The same sum over the labellings with ``y_d = k``, for all sites and labels."""
-
-
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
     """Checks given labels; returns a copy of them, or None."""
     if not isinstance(f, Potentials):
@@ -207,26 +183,6 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
         f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
         "contradicts the given labels or the structure."
     )
-
-
-def check_example_weights(f: Potentials, weights: ArrayLike) -> Floats:
-    """Finite weights, one for each example."""
-    array = np.asarray(weights, dtype=np.float64)
-    if array.shape not in ((), (len(f),)) or not np.isfinite(array).all():
-        raise ValueError(
-            f"weights must be finite, one number or one for each example, {len(f)}, but has shape {array.shape}."
-        )
-    return np.ascontiguousarray(np.broadcast_to(array, (len(f),)))
-
-
-def require_sums(structure: Structure, who: str, instead: str) -> SummableStructure:
-    """The structure as one that can sum; TypeError says who needs it and what to use instead."""
-    if not isinstance(structure, SummableStructure):
-        raise TypeError(
-            f"{who} sums over all labellings, which is possible for some structures, such as Chain and Tree, but not "
-            f"for {type(structure).__name__}: use {instead}, which needs only the best labelling."
-        )
-    return structure
 
 
 class PinnedOneByOne:

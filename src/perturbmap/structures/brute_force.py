@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import (
-    InfeasibleError,
-    PinnedSums,
-    SummableStructure,
-    check_example_weights,
-    check_given,
-    check_weights,
-)
+from perturbmap.structures.base import InfeasibleError, check_given, check_weights
+from perturbmap.structures.spans import SpanLike, check_spans
+from perturbmap.structures.summable import PinnedSums, SummableStructure, check_example_weights
+from perturbmap.support.checks import check_count
 
 
 @final
@@ -67,6 +63,36 @@ class BruteForce(SummableStructure):
 
     def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
         return _ListedSums(f, list(self._examples(f, given)))
+
+    def k_best(self, f: Potentials, k: int, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        """The k best labellings, best first, as `Chain.k_best` has them; ties in lexicographic order."""
+        copies, n = f.stack, check_count("k", k)
+        labels = np.full((len(copies), n, f.n_sites), -1, dtype=np.int32)
+        values = np.full((len(copies), n, len(f)), -np.inf)
+        for copy, i, sites, y, scores in self._examples(f, given):
+            best = np.argsort(-scores, kind="stable")[:n]
+            labels[copy, : len(best), sites] = y[best]
+            values[copy, : len(best), i] = scores[best]
+        lead = f.unary.shape[:-2]
+        return labels.reshape(*lead, n, f.n_sites), values.reshape(*lead, n, len(f))
+
+    def entropy(self, f: Potentials, given: ArrayLike | None = None) -> Floats:
+        values = np.empty((len(f.stack), len(f)))
+        for copy, i, _, _, scores in self._examples(f, given):
+            log_p = scores - np.logaddexp.reduce(scores)
+            values[copy, i] = -(np.exp(log_p) * log_p).sum()
+        return values.reshape(*f.unary.shape[:-2], len(f))
+
+    def span_probabilities(self, f: Potentials, spans: Sequence[SpanLike], given: ArrayLike | None = None) -> Floats:
+        asked = check_spans(f, spans)
+        values = np.empty((len(f.stack), len(asked)))
+        sorted_spans = list(asked.each())
+        for copy, i, _, y, scores in self._examples(f, given):
+            p = np.exp(scores - np.logaddexp.reduce(scores))
+            for number, (example, sites, labels) in enumerate(sorted_spans):
+                if example == i:
+                    values[copy, number] = p[(y[:, sites] == labels).all(axis=1)].sum()
+        return values[:, asked.place].reshape(*f.unary.shape[:-2], len(asked))
 
     def _examples(self, f: Potentials, given: ArrayLike | None) -> Iterator[tuple[int, int, slice, Labels, Floats]]:
         """(copy, example, its sites, all labellings, their scores)."""

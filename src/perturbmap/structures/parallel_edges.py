@@ -43,6 +43,8 @@ class ParallelEdges:
 
     def spread(self, moments: Moments) -> Moments:
         """Moments of ``merged`` as moments of ``f``."""
+        if self.f.n_edges == 0:  # those that were added are nobody's
+            return Moments(moments.unary, None if self.f.pairwise is None else np.zeros_like(self.f.pairwise))
         if self.group is None or self.is_turned is None or moments.pairwise is None:
             return moments
         pairwise = moments.pairwise[self.group]

@@ -182,16 +182,18 @@ def _check_stopping(trial: Trial, solver: Solver[Any], problem: Problem, end: St
 def _check_resuming(trial: Trial, solver: Solver[Any], problem: Problem, end: State, resumes_exactly: bool) -> None:
     half = max(1, end.iteration // 2)
     kept: dict[str, Any] = {}
+    before: dict[str, Floats] = {}
 
     def keep(state: State) -> bool:
         kept.update({name: np.array(array) for name, array in state.arrays().items()})
+        before.update(w=state.w.copy(), average=state.average.copy())
         return bool(state.iteration == half)
 
     solver.run(problem, solver.start(problem), keep)
     state = solver.restore(problem, {name: array.copy() for name, array in kept.items()}, half)
     trial.equal("`restore` brings back the iteration", state.iteration, half)
-    trial.equal("`restore` brings back w", state.w, kept["w"])
-    trial.equal("`restore` brings back the average", state.average, kept["average"])
+    trial.equal("`restore` brings back w", state.w, before["w"])
+    trial.equal("`restore` brings back the average", state.average, before["average"])
     for name, array in state.arrays().items():
         trial.equal(f"a restored state has the arrays that it was restored from: {name}", array, kept[name])
     resumed = solver.run(problem, state)

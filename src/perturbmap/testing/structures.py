@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from perturbmap.noise import gumbel_noise, perturb
-from perturbmap.structures.base import InfeasibleError, Structure, SummableStructure
+from perturbmap.structures.base import InfeasibleError, Structure
 from perturbmap.structures.brute_force import BruteForce
+from perturbmap.structures.summable import SummableStructure
 from perturbmap.testing.failure import Trial, describe
 from perturbmap.testing.instances import SIZES, Case, Make, a_labelling, batches, is_possible, single_cases
 from perturbmap.testing.parts import check_part

@@ -1,0 +1,155 @@
+"""Rows of a sparse feature matrix: multiplied in the core, and cut down to the columns that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from perturbmap import _core
+from perturbmap.data.rows import Rows, digest
+from perturbmap.potentials import Floats, offsets_of
+from perturbmap.potentials.types import Labels, Offsets
+from perturbmap.support.threads import threads
+
+# Columns are 32-bit numbers.
+_MOST_COLUMNS = 2**31 - 1
+
+
+@final
+class SparseMatrix:
+    """A matrix in compressed rows, as the core takes it.
+
+    starts : (n_rows + 1,), where the entries of each row begin
+    indices : the columns of the entries
+    values : their values, float32 or float64; None where all are 1, as those of features that are there or not
+    """
+
+    def __init__(
+        self, starts: Offsets, indices: Labels, values: NDArray[np.float32] | Floats | None, n_columns: int
+    ) -> None:
+        self.starts, self.indices, self.values = starts, indices, values
+        self.shape = (len(starts) - 1, n_columns)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> SparseMatrix:
+        """The rows of CSR matrices, one after another; each number is copied once."""
+        if parts[0].shape[1] > _MOST_COLUMNS:
+            raise ValueError(f"features must have at most {_MOST_COLUMNS} columns, but have {parts[0].shape[1]}.")
+        starts = offsets_of(np.concatenate([np.diff(part.indptr) for part in parts]))
+        indices = np.concatenate([part.indices for part in parts], dtype=np.int32, casting="unsafe")
+        is_binary = all((part.data == 1).all() for part in parts)
+        values = None if is_binary else np.concatenate([part.data for part in parts])
+        return cls(starts, indices, values, parts[0].shape[1])
+
+    @cached_property
+    def in_core(self) -> _core.SparseRows:
+        """The matrix as the kernels take it; columns are looked at once."""
+        values: Any = self.values
+        is_single = values is not None and values.dtype == np.float32
+        floats, doubles = (values, None) if is_single else (None, values)
+        return _core.SparseRows(self.starts, self.indices, floats, doubles, self.shape[1])
+
+    def __reduce__(self) -> Any:
+        return SparseMatrix, (self.starts, self.indices, self.values, self.shape[1])
+
+    def __getitem__(self, rows: slice) -> sp.csr_array:
+        first, last, _ = rows.indices(self.shape[0])
+        entries = slice(int(self.starts[first]), int(self.starts[last]))
+        values = np.ones(entries.stop - entries.start, np.float32) if self.values is None else self.values[entries]
+        starts = self.starts[first : last + 1] - self.starts[first]
+        return sp.csr_array((values, self.indices[entries], starts), shape=(last - first, self.shape[1]))
+
+
+@final
+class SparseRows(Rows):
+    """Rows of a `SparseMatrix`: sums are taken row by row, whatever else is multiplied.
+
+    n_threads : that share a product; None is one for each core
+    """
+
+    matrix: SparseMatrix
+
+    def __init__(
+        self, matrix: SparseMatrix, starts: Offsets, stops: Offsets, *, n_threads: int | None = None
+    ) -> None:
+        self.matrix, self.starts, self.stops, self._n_threads = matrix, starts, stops, n_threads
+
+    def by_example(self) -> SparseRows:
+        """The same rows, which are multiplied one by one in any case."""
+        return self
+
+    def take(self, indices: NDArray[np.intp]) -> SparseRows:
+        """The rows of some examples; nothing is copied."""
+        return SparseRows(self.matrix, self.starts[indices], self.stops[indices])
+
+    def __matmul__(self, weights: Floats) -> Floats:
+        """Rows times weights, in double precision."""
+        w = np.ascontiguousarray(weights, dtype=np.float64).reshape(len(weights), -1)
+        out = np.empty((self._n_rows, w.shape[1]))
+        _core.sparse_product(self.matrix.in_core, self.starts, self.stops, w, out, threads(self._n_threads))
+        return out.reshape(len(out), *weights.shape[1:])
+
+    def pullback(self, values: Floats) -> Floats:
+        """The transpose of these rows times values, which have one row for each of them."""
+        v = np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), -1)
+        out = np.zeros((self.n_columns, v.shape[1]))
+        _core.sparse_pullback(self.matrix.in_core, self.starts, self.stops, v, out)
+        return out.reshape(len(out), *values.shape[1:])
+
+    def compact(self) -> tuple[SparseRows, Labels]:
+        """The same rows of a matrix of the columns that they have, and no other; and which columns these are.
+
+        Those who make small matrices share out their work themselves: products take one thread.
+        """
+        matrix, counts = self.matrix, self.stops - self.starts
+        rows = np.repeat(self.starts - offsets_of(counts)[:-1], counts) + np.arange(self._n_rows)
+        sizes = matrix.starts[rows + 1] - matrix.starts[rows]
+        starts = offsets_of(sizes)
+        numbers, columns = (np.empty(int(starts[-1]), dtype=np.int32) for _ in range(2))
+        n = _core.sparse_number(matrix.in_core, self.starts, self.stops, numbers, columns)
+        values = None
+        if matrix.values is not None:
+            entries = np.repeat(matrix.starts[rows] - starts[:-1], sizes) + np.arange(len(numbers))
+            values = matrix.values[entries]
+        ends = np.cumsum(counts)
+        small = SparseMatrix(starts, numbers, values, n)
+        return SparseRows(small, ends - counts, ends, n_threads=1), columns[:n].copy()
+
+    def present(self) -> SparseRows:
+        """The same rows with 1 for every entry: the features that a site has."""
+        matrix = self.matrix
+        ones = SparseMatrix(matrix.starts, matrix.indices, None, matrix.shape[1])
+        return self if matrix.values is None else SparseRows(ones, self.starts, self.stops)
+
+    @property
+    def _n_rows(self) -> int:
+        return int((self.stops - self.starts).sum())
+
+    def minimum(self) -> float:
+        """The least number of the matrix, or zero."""
+        values = self.matrix.values
+        return 0.0 if values is None or not values.size else min(0.0, float(values.min()))
+
+    def fingerprint(self) -> bytes:
+        """A digest of the numbers of the matrix."""
+        values = np.empty(0) if self.matrix.values is None else self.matrix.values
+        return digest(values, self.matrix.indices, self.matrix.starts)
+
+    def sum_of_absolutes(self) -> float:
+        return self._sum(np.abs)
+
+    def sum_of_squares(self) -> float:
+        return self._sum(np.square)
+
+    def _sum(self, function: Any) -> float:
+        """The sum of a function of the values of these rows."""
+        spans = zip(self.matrix.starts[self.starts].tolist(), self.matrix.starts[self.stops].tolist(), strict=True)
+        values = self.matrix.values
+        if values is None:
+            return float(sum(b - a for a, b in spans))
+        return sum(float(function(values[a:b]).sum(dtype=np.float64)) for a, b in spans)

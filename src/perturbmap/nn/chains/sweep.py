@@ -1,0 +1,85 @@
+"""The two sweeps over a chain that all its answers are made of, and the noise that perturbs them.
+
+Messages go one way, weights come back. With ``(+)`` for log-sum-exp or for max,
+
+- messages: ``m[0] = 0``, ``m[t + 1, k] = (+)_i (m[t, i] + x[t, i] + T[i, k])``, less their maximum over k;
+- flow: ``F[t, i] = w[t, i] + sum_k P(i | k) F[t + 1, k]``, where ``P(. | k)`` is the softmax, or the first argmax,
+  of what the message to k at t + 1 was made of: the gradient of ``sum(w * (m + x))``.
+
+A sweep ``backwards`` is the same on the chain read from its last site, with the tables transposed. Sites beyond an
+example's length are neither read nor written.
+
+x : (n, n_sites, n_labels), in float32 or float64
+tables : one for all edges, (n_labels, n_labels); or (n_tables, n_edges, n_labels, n_labels)
+lengths : (n_lengths,), int32
+given : (n_given, n_sites), int32, a label or -1; or None
+
+A sweep has n rows, or n_given if that is more, and twice as many if it runs both ways: first all rows forwards,
+then all backwards. Row r belongs to number ``r % n`` of x, and so on for tables, lengths and given labels: several
+draws of the same examples share their tables.
+
+The noise is that of `perturbmap.gumbel_noise`, made where the tensors are: Philox4x32-10 with key = seed and
+counter = (block, draw, stream), as in the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's
+constant c is taken in double precision, by a logarithm that differs from the core's in the last bits.
+
+References.  Forward filtering, backward smoothing: Rabiner, A tutorial on hidden Markov models, Proc. IEEE 1989.
+Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, final
+
+from torch import Tensor
+
+#: The bits of a 32-bit word.
+WORD = 0xFFFFFFFF
+
+
+class Way(Enum):
+    """Which way messages go along the chains."""
+
+    FORWARDS = "forwards"
+    BACKWARDS = "backwards"
+    BOTH = "both"
+
+
+class Sweep(NamedTuple):
+    """What both sweeps are told: the potentials, which way, and whether labellings are summed or maximised over."""
+
+    x: Tensor
+    tables: Tensor
+    lengths: Tensor
+    given: Tensor | None
+    way: Way
+    sums: bool
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of the results."""
+        n = len(self.x) if self.given is None else max(len(self.x), len(self.given))
+        return 2 * n if self.way is Way.BOTH else n
+
+    @property
+    def first_backwards(self) -> int:
+        """The first row that runs backwards; those after it do so too."""
+        n = self.n_rows
+        return n if self.way is Way.FORWARDS else 0 if self.way is Way.BACKWARDS else n // 2
+
+
+@final
+@dataclass(frozen=True)
+class Key:
+    """What noise is a function of, besides the example and the place: a seed, the first draw, a domain's number."""
+
+    seed: int
+    first_draw: int
+    domain: int
+
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """Low and high word of the seed, the draw, high word of the streams; each as a signed number of 32 bits."""
+        whole = (self.seed & WORD, self.seed >> 32, self.first_draw & WORD, self.domain << 16 & WORD)
+        return tuple(word - 2**32 if word >= 2**31 else word for word in whole)  # type: ignore[return-value]

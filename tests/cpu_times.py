@@ -1,0 +1,78 @@
+"""What the tests cost: CPU seconds of each function, the list of those left out of the quick run, and its check.
+
+CPU seconds, of the process and of the children it waited for, since they hardly depend on what else the machine does.
+A function's seconds are those of all its cases with their fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIST = Path(__file__).with_name("over_a_second.txt")
+#: What a function may take that is not on the list: a busy machine, and modules that are loaded at their first use.
+MOST = 4.0
+_began = pytest.StashKey[float]()
+measured: defaultdict[str, float] = defaultdict(float)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cpu-times",
+        choices=["check", "write"],
+        help=f"check: functions that are not in {LIST.name} take at most {MOST:g} CPU seconds; write: write the list",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    listed = set(LIST.read_text().split())
+    for item in items:
+        if function_of(item.nodeid) in listed:
+            item.add_marker("over_a_second")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[_began] = cpu_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    now = cpu_seconds()
+    report.cpu_seconds = now - item.config.stash[_began]  # travels with the report to the process that started all
+    item.config.stash[_began] = now
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    measured[function_of(report.nodeid)] += getattr(report, "cpu_seconds", 0.0)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("--cpu-times") == "write":
+        LIST.write_text("".join(f"{name}\n" for name in sorted(measured) if measured[name] > 1))
+    if config.getoption("--cpu-times") == "check":
+        listed = set(LIST.read_text().split())
+        slow = [f"{name}: {s:.1f}" for name, s in measured.items() if s > MOST and name not in listed]
+        if slow:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            text = f"over {MOST:g} CPU seconds: make them cheaper, or add them to {LIST.name} (make test-times)"
+            print("\n".join(["", text, *slow]))
+
+
+def function_of(nodeid: str) -> str:
+    """The name of a test without the case: ``tests/test_x.py::test_y``."""
+    return nodeid.partition("[")[0]
+
+
+def cpu_seconds() -> float:
+    return sum(os.times()[:4])

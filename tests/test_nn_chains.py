@@ -1,0 +1,284 @@
+"""Chains solved where the tensors are: the same losses, marginals, labels and gradients as in the compiled core."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import perturbmap as pm
+from perturbmap import nn
+from perturbmap.nn.chains import plain
+from perturbmap.nn.chains.chain import TensorChain
+from perturbmap.nn.chains.sweep import Key
+from perturbmap.noise import Domain, Purpose
+
+OBJECTIVES: list[pm.Objective] = [
+    pm.MarginalLogLikelihood(),
+    pm.MarginalLogLikelihood(pm.WeightedHamming([1.0, 2.0, 0.5])),
+    pm.MarginalLogLikelihood(integrate_noise=False),
+    pm.MarginalLogLikelihood(conditional=True),
+    pm.LogLikelihood(),
+    pm.StructuredHinge(),
+    pm.StructuredHinge(pm.BalancedHamming()),
+    pm.ExactLogLikelihood(),
+    pm.ExactMarginalLogLikelihood(),
+]
+METHODS = [pm.PINNED, pm.INTEGRATED, pm.COUNTED, pm.EXACT]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
+COUNTS, WIDTH, K = [3, 5, 1, 4], 6, 3
+
+
+class Instance:
+    """Potentials of four chains of uneven lengths, in double precision unless something else is said."""
+
+    def __init__(self, rng: np.random.Generator, is_shared: bool, device: str, dtype: torch.dtype = torch.float64):
+        self.mask = (torch.arange(WIDTH) < torch.tensor(COUNTS)[:, None]).to(device)
+        unary = torch.tensor(rng.normal(size=(4, WIDTH, K)))
+        unary[~self.mask.cpu()] = torch.nan  # not looked at
+        shape = (K, K) if is_shared else (4, WIDTH - 1, K, K)
+        self.unary = unary.to(device, dtype).requires_grad_()
+        self.table = torch.tensor(rng.normal(size=shape)).to(device, dtype).requires_grad_()
+        self.labels = torch.tensor(rng.integers(0, K, (4, WIDTH)), device=device)
+
+    def padded(self) -> dict[str, Any]:
+        return {"unary": self.unary, "pairwise": self.table, "mask": self.mask}
+
+    def ragged(self) -> dict[str, Any]:
+        is_shared = self.table.dim() == 2
+        tables = self.table if is_shared else [self.table[n, : c - 1] for n, c in enumerate(COUNTS)]
+        return {"unary": [self.unary[n, :c] for n, c in enumerate(COUNTS)], "pairwise": tables}
+
+    def gradients(self, value: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(value, (self.unary, self.table))
+
+
+def on_both(make: Callable[[], Any], run: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The answers of a module that solves chains where they are, and of one that asks the core."""
+    here, core = make(), make()
+    here.on_device, core.on_device = True, False
+    return run(here), run(core)
+
+
+def assert_same(here: Any, core: Any, rtol: float = 1e-9) -> None:
+    torch.testing.assert_close(here, core, rtol=rtol, atol=1e-2 * rtol)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("known", ["all", "some", "soft"])
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_losses_and_gradients_are_the_cores(
+    objective: pm.Objective, is_shared: bool, known: str, device: str, rng: np.random.Generator
+) -> None:
+    """Padded and as lists, for examples of uneven weight, whatever is known of the labels, in training and after."""
+    at = Instance(rng, is_shared, device)
+    labels, sizes = at.labels, torch.tensor(rng.uniform(0.5, 2, (4, WIDTH)), device=device)
+    if known == "some":
+        labels[rng.random((4, WIDTH)) < 0.4] = -1
+    if known == "soft":
+        if not objective.takes_soft_labels:
+            pytest.skip("the objective learns from labels alone")
+        labels = torch.tensor(rng.dirichlet(np.ones(K), (4, WIDTH)), device=device)
+    weights = torch.tensor([1.0, 0.5, 2.0, -1.0], dtype=torch.float64, device=device)
+
+    def run(loss: Any) -> Any:
+        loss(**at.padded(), labels=labels, sizes=sizes)  # moves the noise on
+        values = loss(**at.padded(), labels=labels, sizes=sizes)
+        results = [values, *at.gradients(weights @ values)]
+        parts = [[t[n, :c] for n, c in enumerate(COUNTS)] for t in (labels, sizes)]
+        loss.eval()
+        values = loss(**at.ragged(), labels=parts[0], sizes=parts[1])
+        return [*results, values, *at.gradients(weights @ values)]
+
+    assert_same(*on_both(lambda: nn.StructuredLoss(objective, n_perturbations=2, reduction="none", seed=3), run))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_marginals_and_their_gradients_are_the_cores(
+    method: pm.MarginalMethod, is_shared: bool, device: str, rng: np.random.Generator
+) -> None:
+    """Padded, where they are zero beyond an example, and as lists."""
+    at, scale = Instance(rng, is_shared, device), torch.tensor(rng.normal(size=(4, WIDTH, K)), device=device)
+
+    def run(layer: Any) -> Any:
+        q, parts = layer(**at.padded()), layer(**at.ragged())
+        return [q, *parts, *at.gradients((q * scale).sum()), *at.gradients(sum((p**2).sum() for p in parts))]
+
+    assert_same(*on_both(lambda: nn.Marginals(pm.Chain(), method, n_perturbations=5, seed=1), run))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
+def test_best_labels_are_the_cores(is_shared: bool, device: str, rng: np.random.Generator) -> None:
+    """Ties too, which go to the smallest label, from the first site on: potentials are small integers."""
+    for _ in range(10):
+        at = Instance(rng, is_shared, device)
+        with torch.no_grad():
+            at.unary.copy_(at.unary.round().nan_to_num())
+            at.table.copy_(at.table.round())
+        padded, ragged = at.padded(), at.ragged()
+        here, core = on_both(nn.BestLabelling, partial(_labels, padded, ragged))
+        for one, other in zip(here, core, strict=True):
+            assert torch.equal(one, other)
+
+
+def _labels(padded: Any, ragged: Any, best: Any) -> list[Tensor]:
+    return [best(**padded), *best(**ragged)]
+
+
+@pytest.mark.parametrize("objective", [pm.ExactLogLikelihood(), pm.ExactMarginalLogLikelihood()], ids=repr)
+@pytest.mark.parametrize("device", DEVICES)
+def test_single_precision_is_enough_for_long_chains(
+    objective: pm.Objective, device: str, rng: np.random.Generator
+) -> None:
+    """Gradients agree with the core's to 1e-5 of their size: what is added up along a chain is kept small."""
+    unary = torch.tensor(rng.normal(size=(2, 300, 9)) * 3, dtype=torch.float32, device=device, requires_grad=True)
+    table = torch.tensor(rng.normal(size=(9, 9)), dtype=torch.float32, device=device, requires_grad=True)
+    labels = torch.tensor(rng.integers(0, 9, (2, 300)), device=device)
+
+    def run(loss: Any) -> Any:
+        return torch.autograd.grad(loss(unary, labels, table), (unary, table))
+
+    for one, other in zip(*on_both(lambda: nn.StructuredLoss(objective), run), strict=True):
+        assert (one - other).abs().max() <= 1e-5 * other.abs().max()
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 3])
+def test_the_noise_is_that_of_the_core(seed: int, rng: np.random.Generator) -> None:
+    """A function of seed, example, domain, draw and place; the logarithm alone may differ in its last bits."""
+    f = pm.Potentials.batch([pm.Potentials(rng.normal(size=(5, 3))) for _ in range(4)])
+    domain = Domain(Purpose.LAYER_EVALUATION, 1)
+    for first in (0, 2**31 - 2):
+        expected = f.unary + pm.gumbel_noise(f, seed, 2, first, domain=domain)
+        x = torch.tensor(f.unary).reshape(4, 5, 3)
+        ours = plain.perturbed(x, torch.full((4,), 5), Key(seed, first, domain.code), 2)
+        np.testing.assert_allclose(ours.reshape(2, 20, 3).numpy(), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_table_may_forbid_pairs(device: str, rng: np.random.Generator) -> None:
+    """With -inf: totals, maxima and slopes are those over the labellings that are left."""
+    tables = torch.tensor(rng.normal(size=(K, K)), device=device)
+    forbidden = torch.zeros(K, K, dtype=torch.bool, device=device)
+    forbidden[0, 1] = forbidden[2, 2] = True
+    x, lengths = torch.tensor(rng.normal(size=(5, 7, K)), device=device), torch.tensor([7, 5, 2, 1, 6], device=device)
+    for sums in (True, False):
+        ruled_out, unlikely = (
+            TensorChain(tables.masked_fill(forbidden, low), lengths.int()).total(x, sums=sums, slopes=True)
+            for low in (-torch.inf, -1e6)
+        )
+        assert ruled_out[1] is not None
+        assert unlikely[1] is not None
+        assert_same(ruled_out[0], unlikely[0])
+        assert_same(ruled_out[1].unary, unlikely[1].unary)
+        assert (ruled_out[1].pairwise[:, forbidden] == 0).all()
+
+
+KERNELS_AGREE = """
+import itertools, torch
+from perturbmap.nn.chains import kernels, plain
+from perturbmap.nn.chains.sweep import Key, Sweep, Way
+
+torch.manual_seed(0)
+for (n, width, k), is_shared, n_given, way, sums in itertools.product(
+    [(4, 5, 3), (2, 2, 2), (2, 1, 5)], [True, False], [0, 1, 2], Way, [True, False]
+):
+    x = torch.randn(n, width, k, dtype=torch.float64)
+    tables = torch.randn((k, k) if is_shared else (n // 2, width - 1, k, k), dtype=torch.float64)
+    tables[..., 0, 1] = -torch.inf
+    lengths = torch.randint(1, width + 1, (n // 2,), dtype=torch.int32)
+    given = torch.randint(-1, k, (n_given * n, width), dtype=torch.int32) if n_given else None
+    sweep = Sweep(x, tables, lengths, given, way, sums)
+    is_site = (torch.arange(width) < lengths[:, None]).repeat(2, 1)
+    (m, total), (other, other_total) = plain.messages(sweep, keep=True), kernels.messages(sweep, keep=True)
+    is_there = is_site.repeat(sweep.n_rows // n, 1)
+    torch.testing.assert_close(other[is_there], m[is_there])
+    torch.testing.assert_close(other_total, total)
+    for w, spend in itertools.product([None, torch.randn_like(x) * is_site[..., None]], [False, True]):
+        for one, two in zip(plain.flow(sweep, m, w, spend=spend), kernels.flow(sweep, other.clone(), w, spend=spend)):
+            torch.testing.assert_close(two, one)
+    key = Key(2**63 + 5, 2**31 - 1, 8 << 12)
+    one, two = plain.perturbed(x[: n // 2], lengths, key, 2), kernels.perturbed(x[: n // 2], lengths, key, 2)
+    torch.testing.assert_close(two[is_site], one[is_site], rtol=0, atol=1e-14)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("triton"), reason="no Triton here")
+def test_the_kernels_agree_with_the_plain_operations() -> None:
+    """Interpreted, since there may be no GPU: both ways, shared tables or not, given labels, forbidden pairs."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", KERNELS_AGREE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unary": torch.full((2, 4, 3), torch.nan)}, "unary must be finite"),
+        ({"pairwise": torch.zeros(2, 2)}, r"pairwise must be one table \(3, 3\)"),
+        ({"labels": torch.full((2, 4), 3)}, r"labels must be labels 0\.\.2 or -1"),
+        ({"labels": torch.ones(2, 4, 3)}, "every row must sum to 1"),
+        ({"labels": torch.zeros(2, 4)}, "labels must hold integers"),
+        ({"mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]).bool()}, "example 1 has a gap"),
+        ({"sizes": -torch.ones(2, 4)}, "sizes must be finite numbers"),
+    ],
+)
+def test_bad_tensors_are_refused_as_by_the_core(change: dict[str, Any], message: str) -> None:
+    """It is asked what is wrong wherever something is."""
+    arguments: dict[str, Any] = {
+        "unary": torch.zeros(2, 4, 3),
+        "labels": torch.zeros(2, 4, dtype=torch.long),
+        "pairwise": torch.zeros(3, 3),
+    }
+    loss = nn.StructuredLoss()
+    loss.on_device = True
+    with pytest.raises(ValueError, match=message):
+        loss(**{**arguments, **change})
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
+def test_it_works_under_autocast_checkpoints_and_compilation(device: str, rng: np.random.Generator) -> None:
+    """The loss of a network in bfloat16 is near that in float32; a checkpoint and a compiler change no gradient."""
+    x = torch.tensor(rng.normal(size=(3, 6, 4)), dtype=torch.float32, device=device)
+    labels = torch.tensor(rng.integers(0, K, (3, 6)), device=device)
+    network, table = torch.nn.Linear(4, K, device=device), torch.eye(K, device=device, requires_grad=True)
+    loss = nn.StructuredLoss(pm.ExactLogLikelihood())
+    loss.on_device = True
+
+    def run(x: Tensor) -> Tensor:
+        value: Tensor = loss(network(x), labels, table)
+        return value
+
+    value = run(x)
+    expected = torch.autograd.grad(value, (network.weight, table))
+    with torch.autocast(device, torch.bfloat16):
+        short = run(x)
+    assert short.dtype == torch.float32
+    assert short.item() == pytest.approx(value.item(), rel=0.02)
+    again = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    for other in (again, torch.compile(run, backend="eager")(x)):
+        assert_same(torch.autograd.grad(other, (network.weight, table)), expected, rtol=1e-5)
+
+
+def test_the_second_derivative_is_refused_here_too() -> None:
+    """As where the core computes the gradient."""
+    unary = torch.zeros(1, 3, 2, requires_grad=True)
+    loss = nn.StructuredLoss(pm.ExactLogLikelihood())
+    loss.on_device = True
+    value = loss(unary, torch.zeros(1, 3, dtype=torch.long), torch.eye(2))
+    (first,) = torch.autograd.grad(value, unary, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        first.sum().backward()
