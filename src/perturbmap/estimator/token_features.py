@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from numbers import Real
-from operator import getitem
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +18,8 @@ from perturbmap.support.parts import Part
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SEPARATOR = ":"
+# Tokens whose names are looked up together: few enough for a processor's cache.
+_CHUNK = 1024
 
 
 @final
@@ -58,10 +58,10 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
         min_count = check_count("min_count", self.min_count)
         growing = _Growing()
         matrix, vocabulary = _matrix(X, growing), dict(growing)
-        if min_count > 1:
-            kept = np.flatnonzero(np.bincount(matrix.indices, minlength=matrix.shape[1]) >= min_count)
-            matrix, names = matrix[:, kept], list(vocabulary)
-            vocabulary = {names[old]: new for new, old in enumerate(kept.tolist())}
+        counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        if (counts < min_count).any():  # of names that are always zero too
+            kept, names = np.flatnonzero(counts >= min_count), list(vocabulary)
+            matrix, vocabulary = matrix[:, kept], {names[old]: new for new, old in enumerate(kept.tolist())}
         if not vocabulary:
             raise ValueError(f"X must hold features, but no name is in {min_count} tokens, as min_count asks.")
         self.vocabulary_ = vocabulary
@@ -107,69 +107,9 @@ def holds_tokens(X: Any) -> bool:
 class _Growing(dict[str, int]):
     """A vocabulary that is learned: a name that is new gets the next column."""
 
-    def __missing__(self, name: Any) -> int:
-        if not isinstance(name, str):
-            raise TypeError
+    def __missing__(self, name: str) -> int:
         self[name] = len(self)
         return self[name]
-
-
-@final
-class _Book:
-    """The features that are met in dicts, each a column and a number; one that was met before is looked up in C.
-
-    columns, numbers : the column of each entry, -1 for none, and the number that stands there
-    """
-
-    def __init__(self, vocabulary: dict[str, int]) -> None:
-        self.columns, self.numbers = array("i"), array("f")
-        self._vocabulary, self._is_learning = vocabulary, isinstance(vocabulary, _Growing)
-
-    def enter(self, name: str, number: float) -> int:
-        """The number of a new entry; zero has no column, and neither has a name that was not learned."""
-        column = -1
-        if number != 0:
-            column = self._vocabulary[name] if self._is_learning else self._vocabulary.get(name, -1)
-        self.columns.append(column)
-        self.numbers.append(number)
-        return len(self.columns) - 1
-
-
-class _ByName(dict[str, "_ByValue"]):
-    """The entries of each name of a dict, by their values."""
-
-    def __init__(self, book: _Book) -> None:
-        super().__init__()
-        self._book = book
-
-    def __missing__(self, name: Any) -> _ByValue:
-        if not isinstance(name, str):
-            raise TypeError
-        self[name] = _ByValue(self._book, name)
-        return self[name]
-
-
-class _ByValue(dict[Any, int]):
-    """The entry of each value of a name: a text is part of the name, a number is not."""
-
-    def __init__(self, book: _Book, name: str) -> None:
-        super().__init__()
-        self._book, self._name = book, name
-
-    def __missing__(self, value: Any) -> int:
-        if isinstance(value, str):
-            entry = self._book.enter(f"{self._name}{_SEPARATOR}{value}", 1.0)
-        elif _is_number(value):
-            entry = self._book.enter(self._name, float(value))
-        else:
-            raise TypeError
-        if not isinstance(value, float):  # of which there may be as many as tokens
-            self[value] = entry
-        return entry
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (Real, np.bool_)) and abs(float(value)) <= _LARGEST
 
 
 def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
@@ -182,11 +122,9 @@ def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
         tokens = list(chain.from_iterable(X))
         columns, numbers = _features(tokens, vocabulary)
     except TypeError:  # something is nested, or is no token at all: one by one, to say which
-        if isinstance(vocabulary, _Growing):
-            vocabulary.clear()
         tokens = [_flat(f"X[{n}][{d}]", token) for n, x in enumerate(X) for d, token in enumerate(_sentence(n, x))]
         columns, numbers = _features(tokens, vocabulary)
-    is_there = columns >= 0
+    is_there = (columns >= 0) & (numbers != 0)
     ends = np.concatenate([[0], np.cumsum([len(token) for token in tokens], dtype=np.int64)])
     starts = np.concatenate([[0], np.cumsum(is_there)])[ends].astype(np.int32 if len(columns) < 2**31 else np.int64)
     matrix = sp.csr_array((numbers[is_there], columns[is_there], starts), shape=(len(tokens), len(vocabulary)))
@@ -195,26 +133,42 @@ def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
 
 
 def _features(tokens: Sequence[Any], vocabulary: dict[str, int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The columns of the features of all tokens, -1 for those that have none, and their numbers.
+    """The columns of the features of all tokens, one after another, -1 for those without one; and their numbers."""
+    columns, numbers = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.float32)]
+    for first in range(0, len(tokens), _CHUNK):
+        names, some = _named_numbers(tokens[first : first + _CHUNK])
+        is_growing = isinstance(vocabulary, _Growing)
+        found = map(vocabulary.__getitem__, names) if is_growing else map(vocabulary.get, names, repeat(-1))
+        columns.append(np.fromiter(found, dtype=np.int32, count=len(names)))
+        numbers.append(some)
+    return np.concatenate(columns), np.concatenate(numbers)
+
+
+def _named_numbers(tokens: Sequence[Any]) -> tuple[list[str], NDArray[np.float32]]:
+    """The names of the features of tokens, one after another, and their numbers.
 
     TypeError where a token is neither a plain dict nor a list of names, or where there are both.
     """
-    if all(isinstance(token, (dict, Mapping)) for token in tokens):
-        book = _Book(vocabulary)
-        values = chain.from_iterable(token.values() for token in tokens)
-        looked_up = map(getitem, map(_ByName(book).__getitem__, chain.from_iterable(tokens)), values)
-        entries = np.fromiter(looked_up, dtype=np.int32)
-        return np.array(book.columns, dtype=np.int32)[entries], np.array(book.numbers, dtype=np.float32)[entries]
-    if any(isinstance(token, (Mapping, str)) for token in tokens):
-        raise TypeError
     names = list(chain.from_iterable(tokens))
-    if isinstance(vocabulary, _Growing):
-        columns = np.fromiter(map(vocabulary.__getitem__, names), dtype=np.int32, count=len(names))
-    else:
-        if not all(issubclass(kind, str) for kind in set(map(type, names))):
-            raise TypeError
-        columns = np.fromiter(map(vocabulary.get, names, repeat(-1)), dtype=np.int32, count=len(names))
-    return columns, np.ones(len(names), dtype=np.float32)
+    if not all(issubclass(kind, str) for kind in set(map(type, names))):
+        raise TypeError
+    kinds = set(map(type, tokens))
+    if all(issubclass(kind, (list, tuple, set, frozenset)) for kind in kinds):
+        return names, np.ones(len(names), dtype=np.float32)
+    if not all(issubclass(kind, Mapping) for kind in kinds):
+        raise TypeError
+    values = list(chain.from_iterable(token.values() for token in tokens))
+    kinds = set(map(type, values))
+    if not all(issubclass(kind, (str, Real, np.bool_)) for kind in kinds):
+        raise TypeError
+    pairs = zip(names, values, strict=True)
+    if kinds == {str}:
+        return [f"{name}{_SEPARATOR}{value}" for name, value in pairs], np.ones(len(names), dtype=np.float32)
+    numbers = np.array([1.0 if isinstance(value, str) else value for value in values], dtype=np.float64)
+    if not (np.abs(numbers) <= _LARGEST).all():
+        raise TypeError
+    joined = [f"{name}{_SEPARATOR}{value}" if isinstance(value, str) else name for name, value in pairs]
+    return joined, numbers.astype(np.float32)
 
 
 def _sentence(n: int, sentence: Any) -> Sequence[Any]:
@@ -253,7 +207,7 @@ def _flat_pairs(where: str, prefix: str, token: Mapping[Any, Any]) -> Iterator[t
             yield name + _SEPARATOR + value, 1.0
         elif isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(text, str) for text in value):
             yield from ((name + _SEPARATOR + text, 1.0) for text in value)
-        elif _is_number(value):
+        elif isinstance(value, (Real, np.bool_)) and abs(float(value)) <= _LARGEST:
             yield name, float(value)
         else:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 _OUTSIDE = "O"
@@ -25,13 +25,13 @@ class _Span(NamedTuple):
 class SpanScores:
     """How many spans there are, how many were predicted, and how many of these are right; as text, a table.
 
-    by_type : the same for the spans of each type, in the order of their names
+    by_type : the same for the spans of each type, in the order of their names; empty for those of one type
     """
 
     n_true: int
     n_predicted: int
     n_right: int
-    by_type: dict[str, SpanScores] = field(default_factory=dict)
+    by_type: dict[str, SpanScores]
 
     @property
     def precision(self) -> float:
@@ -87,7 +87,7 @@ def span_f1(y_true: Sequence[Iterable[Any]], y_pred: Sequence[Iterable[Any]]) ->
         Counter(span.kind for span in spans) for spans in (*found, found[0] & found[1])
     )
     by_type = {
-        kind: SpanScores(true_kinds[kind], predicted_kinds[kind], right_kinds[kind])
+        kind: SpanScores(true_kinds[kind], predicted_kinds[kind], right_kinds[kind], {})
         for kind in sorted({*true_kinds, *predicted_kinds})
     }
     return SpanScores(true_kinds.total(), predicted_kinds.total(), right_kinds.total(), by_type)

@@ -40,10 +40,9 @@ Known = list[list[str | None] | None]
 @final
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The sentences of each part, and a digest of all of them."""
+    """The sentences of each part."""
 
     parts: dict[str, TaggedWords]
-    fingerprint: str
 
     @classmethod
     def load(cls, folder: Path, n_train: int | None = None) -> Corpus:
@@ -51,8 +50,15 @@ class Corpus:
         parts = {part: load_tagged_words(_find(folder, part)) for part in PARTS}
         if n_train is not None:
             parts["train"] = TaggedWords(*(lists[:n_train] for lists in parts["train"]))
-        digest = hashlib.blake2b(repr(parts).encode(), digest_size=8)
-        return cls(parts, digest.hexdigest())
+        return cls(parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all sentences."""
+        digest = hashlib.blake2b(digest_size=8)
+        for sentence in (sentence for part in self.parts.values() for lists in part for sentence in lists):
+            digest.update(repr(sentence).encode())
+        return digest.hexdigest()
 
     @property
     def tags(self) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from perturbmap.structures import Chain
 from perturbmap.task_losses import Hamming
 
 N_BINS = 10
+_STATUS = "/proc/self/status"
 
 
 @final
@@ -46,25 +48,29 @@ class Job:
     n_threads: int | None
 
 
-class Tagger(Protocol):
+class Tagger(ABC):
     """What is asked of a tagger, ours or another."""
 
+    @abstractmethod
     def learn(self, X: list[Tokens], y: Known) -> None:
         """Learns from the features of words, and from what is known of their tags."""
 
+    @abstractmethod
     def predict(self, X: list[Tokens]) -> list[list[str]]:
         """The tags of each sentence."""
 
+    @abstractmethod
     def marginals(self, X: list[Tokens]) -> Floats:
         """The probabilities of the tags of all words, ``(n_words, n_tags)``, in the order of the corpus."""
 
+    @abstractmethod
     def save(self, path: Path) -> None:
         """Writes all that tagging needs."""
 
 
 @final
-class OurTagger:
-    """`StructuredPredictor`, on tokens."""
+class OurTagger(Tagger):
+    """A `StructuredPredictor` that is fitted to tokens."""
 
     def __init__(self, job: Job, tags: list[str], n_labelled: int) -> None:
         objective = METHODS[job.method].objective
@@ -98,7 +104,7 @@ class OurTagger:
 
 
 @final
-class Crfsuite:
+class Crfsuite(Tagger):
     """python-crfsuite, by L-BFGS until its own test of convergence."""
 
     def __init__(self, job: Job, tags: list[str], folder: Path) -> None:
@@ -142,9 +148,10 @@ def run(job: Job) -> dict[str, Any]:
             if METHODS[job.method].objective is None
             else OurTagger(job, corpus.tags, n_labelled)
         )
-        before, start = peak_memory(), time.perf_counter()
+        forget_peak_memory()
+        before, start = memory("VmRSS"), time.perf_counter()
         tagger.learn(X, y)
-        seconds, memory = time.perf_counter() - start, peak_memory()
+        seconds, peak = time.perf_counter() - start, memory("VmHWM")
         path = Path(folder) / "tagger"
         tagger.save(path)
         n_bytes = path.stat().st_size
@@ -155,7 +162,7 @@ def run(job: Job) -> dict[str, Any]:
             "accuracy": float(np.concatenate(judged["dev"]).mean()),
             "right": [int(right.sum()) for right in judged["test"]],
             "seconds": seconds,
-            "memory": None if before is None or memory is None else {"before": before, "peak": memory},
+            "memory": None if before is None or peak is None else {"before": before, "peak": peak},
             "bytes": n_bytes,
         }
         if METHODS[job.method].has_probabilities:
@@ -189,9 +196,15 @@ def _reliability(q: Floats, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def peak_memory() -> float | None:
-    """The most memory that this process has had, in megabytes; None where the system does not tell."""
-    if sys.platform != "linux" or not os.path.exists("/proc/self/status"):
+def memory(name: str) -> float | None:
+    """The memory of this process in megabytes, as Linux names it: VmRSS now, VmHWM at most; None elsewhere."""
+    if not os.path.exists(_STATUS):
         return None
-    with open("/proc/self/status", encoding="ascii") as lines:
-        return next((float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
+    with open(_STATUS, encoding="ascii") as lines:
+        return next((float(line.split()[1]) / 1024 for line in lines if line.startswith(name)), None)
+
+
+def forget_peak_memory() -> None:
+    """From now on, VmHWM is that of what follows; where this cannot be asked for, it is that of all."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
