@@ -381,6 +381,7 @@ def test_signals_reach_a_fit_from_a_store(tmp_path: Path) -> None:
     def interrupt(info: dict[str, Any]) -> None:
         signal.raise_signal(signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with pytest.warns(pm.FitInterruptedWarning):
         estimator = rounds(n_jobs=1).fit(store, store.y, callback=interrupt)
     assert len(estimator.predict(store)) == 20
