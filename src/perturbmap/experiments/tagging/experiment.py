@@ -27,15 +27,18 @@ from perturbmap.experiments.tagging.data import FEATURES, KNOWN, Corpus
 from perturbmap.experiments.tagging.learning import Job, run
 from perturbmap.experiments.tagging.plan import BASE, C2S, FIRST_KAPPA, KAPPAS, METHODS, OURS, Effort
 from perturbmap.support.progress import Progress
+from perturbmap.support.workers import delayed
 
 #: From a job to an entry of the results.
 Run = Callable[[Job], dict[str, Any]]
 
 
 def in_a_process(job: Job) -> dict[str, Any]:
-    """What `learning.run` says, in a process of its own: its memory is its own."""
+    """What `learning.run` says, in a process of its own, which ends with this one: its memory is its own."""
+    task, arguments, options = delayed(run)(job)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(run, job).result()
+        entry: dict[str, Any] = pool.submit(task, *arguments, **options).result()
+    return entry
 
 
 def entry_name(job: Job) -> str:
