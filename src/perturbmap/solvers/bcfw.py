@@ -124,14 +124,9 @@ class BCFW(Solver[BCFWState]):
                 "example fully, or use solver=DoubleSGD()."
             )
         truth = problem.data.layout.split(targets.labels)
-        zeros = np.zeros(problem.n_weights)
-        return BCFWState(
-            zeros,
-            zeros.copy(),
-            blocks=[Block(y[None], np.ones(1)) for y in truth],
-            a_alpha=zeros.copy(),
-            gaps=np.full(len(truth), np.inf),
-        )
+        w, average, a_alpha = np.zeros((3, problem.n_weights))
+        blocks = [Block(y[None], np.ones(1)) for y in truth]
+        return BCFWState(w, average, blocks=blocks, a_alpha=a_alpha, gaps=np.full(len(truth), np.inf))
 
     def warm(self, problem: Problem, state: BCFWState) -> BCFWState:
         """See `Solver.warm`: the same alpha, of which another l2 makes other weights."""
@@ -196,10 +191,7 @@ class BCFW(Solver[BCFWState]):
         return state
 
     def _step(self, problem: Problem, state: BCFWState, i: int, example: Piece) -> Floats:
-        """Moves the alpha of example i towards its maximiser, and returns how its weights change.
-
-        No other weights are looked at.
-        """
+        """Moves the alpha of example i towards its maximiser; returns how its weights change, as no others do."""
         l2 = problem.l2
         scale = problem.targets.weights[i] / len(problem.data)
         at, w = example.at, state.w[example.at].copy()
