@@ -105,6 +105,18 @@ std::size_t number(const PythonRows& rows, Input<std::int64_t> first, Input<std:
     return found.size();
 }
 
+// Writes the column that a vocabulary has for each name; -1 where it has none.
+void look_up(nb::list names, nb::dict vocabulary, Output<std::int32_t> columns) {
+    const std::size_t n = names.size();
+    require_shape(columns, {n}, "columns has the wrong shape");
+    for (std::size_t i = 0; i < n; ++i) {
+        PyObject* const name = PyList_GetItem(names.ptr(), static_cast<Py_ssize_t>(i));
+        PyObject* const column = name ? PyDict_GetItemWithError(vocabulary.ptr(), name) : nullptr;
+        if (!column && PyErr_Occurred()) nb::raise_python_error();
+        columns.data()[i] = column ? nb::cast<std::int32_t>(nb::handle(column)) : -1;
+    }
+}
+
 }  // namespace
 
 void bind_sparse(nb::module_& module) {
@@ -115,6 +127,7 @@ void bind_sparse(nb::module_& module) {
     module.def("sparse_product", &product, release());
     module.def("sparse_pullback", &pullback, release());
     module.def("sparse_number", &number, release());
+    module.def("look_up", &look_up);
 }
 
 }  // namespace perturbmap

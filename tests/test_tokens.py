@@ -40,7 +40,7 @@ def tagger(**parameters: Any) -> pm.StructuredPredictor:
     return pm.StructuredPredictor(objective=pm.ExactLogLikelihood(), l2=0.01, random_state=0, **parameters)
 
 
-def dense(matrices: list[Any]) -> Any:
+def dense(matrices: Any) -> Any:
     return np.concatenate([matrix.toarray() for matrix in matrices])
 
 
@@ -87,14 +87,18 @@ def test_lists_of_names_are_dicts_of_ones(kind: type) -> None:
     np.testing.assert_array_equal(dense(features.transform(mixed)), dense(matrices))
 
 
-def test_the_matrices_are_views_of_one() -> None:
-    """No sentence has a copy of its features, and every matrix is sound."""
-    matrices = pm.TokenFeatures().fit_transform(sentences(40)[0])
-    for name in ("data", "indices"):
-        assert len({id(getattr(matrix, name).base) for matrix in matrices}) == 1
-    for matrix in matrices:
+def test_sentences_are_one_matrix_and_a_list_of_matrices() -> None:
+    """As X they are learned from without being cut; as a list, every matrix is sound, and learned from alike."""
+    X, y = sentences(40)
+    found = pm.TokenFeatures().fit_transform(X)
+    assert len(found) == len(X)
+    assert [matrix.shape[0] for matrix in found] == [len(x) for x in X]
+    assert [matrix.shape[0] for matrix in found[-2:]] == [len(x) for x in X[-2:]]
+    for matrix in found:
         matrix.check_format(full_check=True)
-        assert all((np.diff(row) > 0).all() for row in np.split(matrix.indices, matrix.indptr[1:-1]))
+    np.testing.assert_array_equal(tagger().fit(found, y).coef_, tagger().fit(list(found), y).coef_)
+    with pytest.raises(IndexError):
+        found[40]
 
 
 def test_rare_names_are_dropped_and_unknown_ones_ignored() -> None:

@@ -41,10 +41,12 @@ class SparseMatrix:
         if parts[0].shape[1] > _MOST_COLUMNS:
             raise ValueError(f"features must have at most {_MOST_COLUMNS} columns, but have {parts[0].shape[1]}.")
         starts = offsets_of(np.concatenate([np.diff(part.indptr) for part in parts]))
-        indices = np.concatenate([part.indices for part in parts], dtype=np.int32, casting="unsafe")
-        is_binary = all((part.data == 1).all() for part in parts)
-        values = None if is_binary else np.concatenate([part.data for part in parts])
-        return cls(starts, indices, values, parts[0].shape[1])
+        if len(parts) == 1:
+            indices, numbers = parts[0].indices.astype(np.int32, copy=False), parts[0].data
+        else:
+            indices = np.concatenate([part.indices for part in parts], dtype=np.int32, casting="unsafe")
+            numbers = np.concatenate([part.data for part in parts])
+        return cls(starts, indices, None if (numbers == 1).all() else numbers, parts[0].shape[1])
 
     @cached_property
     def in_core(self) -> _core.SparseRows:

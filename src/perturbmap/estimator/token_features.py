@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from numbers import Real
 from typing import Any, final
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from perturbmap import _core
+from perturbmap.data.sentences import Sentences
 from perturbmap.support.checks import check_count
 from perturbmap.support.parts import Part
 
@@ -53,23 +55,27 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X: Sequence[Any], y: object = None) -> list[sp.csr_array]:
+    def fit_transform(self, X: Sequence[Any], y: object = None) -> Sentences:
         """Learns the names of X, and gives its matrices: faster than one after the other."""
         min_count = check_count("min_count", self.min_count)
         growing = _Growing()
         matrix, vocabulary = _matrix(X, growing), dict(growing)
-        counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        counted = matrix
+        if min_count > 1:  # a token that has a name twice is one token
+            counted = matrix.copy()
+            counted.sum_duplicates()
+        counts = np.bincount(counted.indices, minlength=matrix.shape[1])
         if (counts < min_count).any():  # of names that are always zero too
             kept, names = np.flatnonzero(counts >= min_count), list(vocabulary)
             matrix, vocabulary = matrix[:, kept], {names[old]: new for new, old in enumerate(kept.tolist())}
         if not vocabulary:
             raise ValueError(f"X must hold features, but no name is in {min_count} tokens, as min_count asks.")
         self.vocabulary_ = vocabulary
-        return _cut(matrix, X)
+        return Sentences(matrix, list(map(len, X)))
 
-    def transform(self, X: Sequence[Any]) -> list[sp.csr_array]:
+    def transform(self, X: Sequence[Any]) -> Sentences:
         """One matrix for each sentence, ``(n_tokens, n_features)``; names that the fit has not met are ignored."""
-        return _cut(_matrix(X, self._fitted_vocabulary()), X)
+        return Sentences(_matrix(X, self._fitted_vocabulary()), list(map(len, X)))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """The names of the columns."""
@@ -127,9 +133,9 @@ def _matrix(X: Sequence[Any], vocabulary: dict[str, int]) -> sp.csr_array:
     is_there = (columns >= 0) & (numbers != 0)
     ends = np.concatenate([[0], np.cumsum([len(token) for token in tokens], dtype=np.int64)])
     starts = np.concatenate([[0], np.cumsum(is_there)])[ends].astype(np.int32 if len(columns) < 2**31 else np.int64)
-    matrix = sp.csr_array((numbers[is_there], columns[is_there], starts), shape=(len(tokens), len(vocabulary)))
-    matrix.sum_duplicates()
-    return matrix
+    if not is_there.all():
+        columns, numbers = columns[is_there], numbers[is_there]
+    return sp.csr_array((numbers, columns, starts), shape=(len(tokens), len(vocabulary)))
 
 
 def _features(tokens: Sequence[Any], vocabulary: dict[str, int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -137,9 +143,12 @@ def _features(tokens: Sequence[Any], vocabulary: dict[str, int]) -> tuple[NDArra
     columns, numbers = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.float32)]
     for first in range(0, len(tokens), _CHUNK):
         names, some = _named_numbers(tokens[first : first + _CHUNK])
-        is_growing = isinstance(vocabulary, _Growing)
-        found = map(vocabulary.__getitem__, names) if is_growing else map(vocabulary.get, names, repeat(-1))
-        columns.append(np.fromiter(found, dtype=np.int32, count=len(names)))
+        if isinstance(vocabulary, _Growing):
+            found = np.fromiter(map(vocabulary.__getitem__, names), dtype=np.int32, count=len(names))
+        else:
+            found = np.empty(len(names), dtype=np.int32)
+            _core.look_up(names, vocabulary, found)
+        columns.append(found)
         numbers.append(some)
     return np.concatenate(columns), np.concatenate(numbers)
 
@@ -213,19 +222,3 @@ def _flat_pairs(where: str, prefix: str, token: Mapping[Any, Any]) -> Iterator[t
             raise ValueError(
                 f"{where}[{key!r}] must be a finite number, a boolean, a text or a list of texts, but is {value!r}."
             )
-
-
-def _cut(matrix: sp.csr_array, X: Sequence[Sequence[Any]]) -> list[sp.csr_array]:
-    """The rows of each sentence, as views of the whole."""
-    pieces, first = [], 0
-    for sentence in X:
-        last = first + len(sentence)
-        start, stop = matrix.indptr[first], matrix.indptr[last]
-        # By its attributes, since the constructor copies small views of large arrays.
-        piece = sp.csr_array((len(sentence), matrix.shape[1]), dtype=matrix.dtype)
-        piece.data, piece.indices = matrix.data[start:stop], matrix.indices[start:stop]
-        piece.indptr = matrix.indptr[first : last + 1] - start
-        piece.has_canonical_format = True
-        pieces.append(piece)
-        first = last
-    return pieces
