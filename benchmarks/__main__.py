@@ -3,7 +3,19 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, networks, sequences, solvers, store, tokens
+from benchmarks import (
+    baselines,
+    converging,
+    core,
+    graphs,
+    learning,
+    networks,
+    sequences,
+    solvers,
+    store,
+    tagging,
+    tokens,
+)
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -18,6 +30,7 @@ everything = [
     *graphs.BENCHMARKS,
     *learning.BENCHMARKS,
     *tokens.BENCHMARKS,
+    *tagging.BENCHMARKS,
     *networks.BENCHMARKS,
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
