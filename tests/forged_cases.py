@@ -19,7 +19,7 @@ import numpy as np
 import perturbmap as pm
 from fuzz import mutations
 from perturbmap import uai
-from tests.stored import cutter, make_sparse_store, make_store, tagger
+from tests.stored import cutter, make_sparse_store, make_store, sentences, tagger
 from tests.test_estimator import words
 
 #: Beyond what the process has after its imports. The largest file here has some kilobytes.
@@ -54,6 +54,22 @@ def model(path: Path) -> Use:
             loaded.predict(X)
             loaded.partial_fit(X, Y)
         except (TypeError, ValueError):  # a part that is not set right says so, as one that was made by hand
+            pass
+
+    return use
+
+
+def sparse_model(path: Path) -> Use:
+    """A model of which most weights are zero, with the state from which partial_fit goes on."""
+    examples, labels = sentences(8)
+    tagger().fit(examples, labels).save(path)
+
+    def use() -> None:
+        loaded = pm.StructuredPredictor.load(path).set_params(n_perturbations=3, n_jobs=None)
+        try:
+            loaded.predict(examples)
+            loaded.partial_fit(examples, labels)
+        except (TypeError, ValueError):
             pass
 
     return use
@@ -199,6 +215,7 @@ def main(folder: Path, times: int = 1) -> None:
     np.seterr(all="ignore")
     archives: dict[str, tuple[Callable[[Path], Use], int]] = {
         "model": (model, 100),
+        "sparse model": (sparse_model, 100),
         "checkpoint": (lambda path: checkpoint(path, small_predictor(), validation=(X, Y)), 80),
         "checkpoint of folds": (lambda path: checkpoint(path, small_predictor(calibration=2, n_perturbations=2)), 20),
         "checkpoint of an SVM": (lambda path: checkpoint(path, svm()), 100),

@@ -46,14 +46,14 @@ def make_store(folder: Path, n: int = 60, shards: int = 4, seed: int = 0) -> pm.
 
 
 def sentences(n: int, seed: int = 0) -> tuple[list[Any], list[np.ndarray]]:
-    """Chains of two labels with two features of fifty each, one of which tells the label."""
+    """Chains of two labels with two features of a thousand each, one of which tells the label."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):
         labels = rng.integers(2, size=rng.integers(2, 6))
-        columns = np.column_stack([labels, rng.integers(2, 50, len(labels))]).ravel()
+        columns = np.column_stack([labels, rng.integers(2, 1000, len(labels))]).ravel()
         starts = np.arange(0, len(columns) + 1, 2)
-        X.append(sp.csr_array((rng.normal(1, 0.2, len(columns)), columns, starts), shape=(len(labels), 50)))
+        X.append(sp.csr_array((rng.normal(1, 0.2, len(columns)), columns, starts), shape=(len(labels), 1000)))
         y.append(labels)
     return X, y
 

@@ -402,7 +402,7 @@ def test_no_spoilt_file_does_more_than_raise_a_value_error(tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert run.returncode == 0, run.stderr[-2000:]
     found = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(found) == 11
+    assert len(found) == 13
     assert {kind: wrong for kind, _, _, wrong in found if wrong} == {}
     assert all(n_refused >= 10 for kind, n_refused, _, _ in found if kind != "cache")  # which is computed again
     assert all(n_read >= 1 for _, _, n_read, _ in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import tracemalloc
@@ -279,9 +278,7 @@ def test_a_step_looks_at_the_rows_of_its_examples_alone(tmp_path: Path, monkeypa
 
 
 def forge(shard: Path, name: str, values: Any) -> None:
-    file = io.BytesIO()
-    np.save(file, values)
-    mutations.forge_stored_array(shard, name, file.getvalue(), shape=list(values.shape))
+    mutations.forge_stored_array(shard, name, mutations.npy(values), shape=list(values.shape))
 
 
 @pytest.mark.parametrize("name", ["feature_starts", "feature_indices", "feature_values"])
