@@ -29,6 +29,7 @@ from perturbmap.images import (
     read_image,
 )
 from perturbmap.images.folders import list_images, read_boxes
+from tests.stored import tagger
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,13 @@ def read_store(path: Path, root: Path) -> list[Any]:
     return [predictor.coef_, *predictor.predict(store), *(x.features for x in examples)]
 
 
+def read_sparse_store(path: Path, root: Path) -> list[Any]:
+    store = Store(path)
+    predictor = tagger().fit(store, store.y)
+    store.verify()
+    return [predictor.coef_, *predictor.predict(store), *(x.features.data for x in store)]
+
+
 def read_masks(path: Path, root: Path) -> list[Any]:
     files = list_images(path / "images")
     masks = Masks({files[stem]: mask for stem, mask in list_images(path / "masks").items()})
@@ -153,6 +161,7 @@ READERS = [
     Reader("models/*.pm", content(mutations.mutate_archive), read_model),
     Reader("checkpoints/*/fit.pm", content(mutations.mutate_archive), read_checkpoint),
     Reader("store", mutations.mutate_store, read_store),
+    Reader("sparse store", mutations.mutate_store, read_sparse_store),
     Reader("pictures", spoil_image, read_masks, False),
     Reader("pictures/boxes.json", content(mutations.mutate_json), read_box_file, False),
     Reader("pictures/named.json", content(mutations.mutate_json), read_class_file, False),

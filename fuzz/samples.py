@@ -26,7 +26,7 @@ from perturbmap.images import FeatureCache, ImageFeatures, Segmenter, segmentati
 from perturbmap.images.folders import list_images
 from tests.factor_graphs import random_binary_graph, random_forest
 from tests.horse_folder import make_folder
-from tests.stored import cutter, graphs, make_store
+from tests.stored import cutter, graphs, make_sparse_store, make_store, sentences, tagger
 
 N_IMAGES = 4
 
@@ -55,6 +55,7 @@ def predictors() -> dict[str, tuple[StructuredPredictor, Any, Any]]:
     return {
         "words": (StructuredPredictor(calibration=2, **quick), *words(np.random.default_rng(0))),
         "graphs": (cutter(), *graphs(12)),
+        "sentences": (tagger(), *sentences(12)),
         "matchings": (matching, *matched()),
     }
 
@@ -148,5 +149,6 @@ def make_samples(folder: Path) -> None:
         make_models(folder / "models")
         make_checkpoints(folder / "checkpoints")
         make_store(folder / "store", n=10, shards=2)
+        make_sparse_store(folder / "sparse store")
         make_images(folder / "pictures")
         make_segmenter(folder / "segmenter", folder / "pictures")

@@ -19,7 +19,7 @@ import numpy as np
 import perturbmap as pm
 from fuzz import mutations
 from perturbmap import uai
-from tests.stored import cutter, make_store
+from tests.stored import cutter, make_sparse_store, make_store, sentences, tagger
 from tests.test_estimator import words
 
 #: Beyond what the process has after its imports. The largest file here has some kilobytes.
@@ -59,6 +59,22 @@ def model(path: Path) -> Use:
     return use
 
 
+def sparse_model(path: Path) -> Use:
+    """A model of which most weights are zero, with the state from which partial_fit goes on."""
+    examples, labels = sentences(8)
+    tagger().fit(examples, labels).save(path)
+
+    def use() -> None:
+        loaded = pm.StructuredPredictor.load(path).set_params(n_perturbations=3, n_jobs=None)
+        try:
+            loaded.predict(examples)
+            loaded.partial_fit(examples, labels)
+        except (TypeError, ValueError):
+            pass
+
+    return use
+
+
 def checkpoint(path: Path, estimator: pm.StructuredPredictor, **options: Any) -> Use:
     """A checkpoint of a fit, which is taken up."""
     estimator.fit(X, Y, checkpoint=path, **options)
@@ -73,6 +89,19 @@ def store(path: Path) -> Use:
         found = pm.Store(path)
         found.verify()
         cutter(solver=pm.DoubleSGD(n_passes=1)).fit(found, found.y).predict(found)
+        _ = [found[0], found.y[0], repr(found)]
+
+    return use
+
+
+def sparse_store(path: Path) -> Use:
+    """A store of sparse features, by whose columns weights are found."""
+    make_sparse_store(path)
+
+    def use() -> None:
+        found = pm.Store(path)
+        tagger().fit(found, found.y).predict(found)
+        found.verify()
         _ = [found[0], found.y[0], repr(found)]
 
     return use
@@ -186,6 +215,7 @@ def main(folder: Path, times: int = 1) -> None:
     np.seterr(all="ignore")
     archives: dict[str, tuple[Callable[[Path], Use], int]] = {
         "model": (model, 100),
+        "sparse model": (sparse_model, 100),
         "checkpoint": (lambda path: checkpoint(path, small_predictor(), validation=(X, Y)), 80),
         "checkpoint of folds": (lambda path: checkpoint(path, small_predictor(calibration=2, n_perturbations=2)), 20),
         "checkpoint of an SVM": (lambda path: checkpoint(path, svm()), 100),
@@ -202,9 +232,10 @@ def main(folder: Path, times: int = 1) -> None:
             use = make(path)
             named = path.parent if kind == "UAI evidence" else path
             jobs.append((kind, named, spoil_file(path, mutate), use, n_cases))
-    (folder / "store").mkdir()
-    use = store(folder / "store" / "s")
-    jobs.append(("store", folder / "store", spoil_folder(folder / "store" / "s", mutations.mutate_store), use, 150))
+    for kind, make in {"store": store, "sparse store": sparse_store}.items():
+        (folder / kind).mkdir()
+        use = make(folder / kind / "s")
+        jobs.append((kind, folder / kind, spoil_folder(folder / kind / "s", mutations.mutate_store), use, 150))
     (folder / "cache").mkdir()
     entry, use = cache(folder / "cache")
     jobs.append(("cache", folder, spoil_folder(entry, mutations.mutate_cache), use, 40))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 import perturbmap as pm
 from perturbmap.data import Dataset
@@ -42,6 +43,34 @@ def make_store(folder: Path, n: int = 60, shards: int = 4, seed: int = 0) -> pm.
     total = sum(x.features.size * 4 for x in X)
     pm.write_store(folder, X, y, classes=[0, 1], shard_bytes=max(1, total // shards - 1))
     return pm.Store(folder)
+
+
+def sentences(n: int, seed: int = 0) -> tuple[list[Any], list[np.ndarray]]:
+    """Chains of two labels with two features of a thousand each, one of which tells the label."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        labels = rng.integers(2, size=rng.integers(2, 6))
+        columns = np.column_stack([labels, rng.integers(2, 1000, len(labels))]).ravel()
+        starts = np.arange(0, len(columns) + 1, 2)
+        X.append(sp.csr_array((rng.normal(1, 0.2, len(columns)), columns, starts), shape=(len(labels), 1000)))
+        y.append(labels)
+    return X, y
+
+
+def make_sparse_store(folder: Path, n: int = 12, shards: int = 2) -> pm.Store:
+    """`sentences` in about so many shards, of which the last has nothing but ones."""
+    X, y = sentences(n)
+    total = sum(x.nnz * 8 for x in X)
+    pm.write_store(folder, X, y, classes=[0, 1], shard_bytes=max(1, total // shards - 1))
+    pm.write_store(folder, [x.sign() for x in X[:3]], y[:3], append=True)
+    return pm.Store(folder)
+
+
+def tagger(**parameters: Any) -> pm.StructuredPredictor:
+    """A predictor for `sentences`, quickly learned."""
+    settings: dict[str, Any] = {"solver": pm.DoubleSGD(n_passes=1), "n_perturbations": 2, "random_state": 0}
+    return pm.StructuredPredictor(**settings | parameters)
 
 
 def rounds(sgd: pm.DoubleSGD | None = None, **parameters: Any) -> pm.StructuredPredictor:

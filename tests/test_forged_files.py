@@ -136,12 +136,12 @@ def test_a_forged_model_is_refused_by_name(change: Change, message: str, model: 
 @pytest.mark.parametrize(
     "change",
     [
-        array("state_w", np.zeros(3)),
-        array("state_average", np.full(30, np.inf)),
+        array("state_u", np.zeros(3)),
+        array("state_lag", np.full(30, np.inf)),
         array("state_memory", np.full((2, 30), np.nan)),
         array("state_memory", ["x"]),
         array("state_seen", np.zeros(2)),
-        lambda d: archive_of({k: v for k, v in archive_members(d).items() if k != "state_w.npy"}),
+        lambda d: archive_of({k: v for k, v in archive_members(d).items() if k != "state_u.npy"}),
     ],
 )
 def test_a_forged_state_is_refused_when_it_is_used(change: Change, model: bytes, tmp_path: Path) -> None:
@@ -189,12 +189,12 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
         (small_predictor, array("finished_0", np.zeros(5)), "finished must be numbers of shape (30,)"),
         (small_predictor, array("finished_0", np.full(30, np.nan)), "finished must be finite"),
         (small_predictor, array("best", np.zeros(5)), "best must be numbers of shape (30,)"),
-        (small_predictor, array("state_w", np.zeros(5)), "w must be numbers of shape (30,)"),
+        (small_predictor, array("state_u", np.zeros(5)), "weights must be 30 numbers"),
         (svm, array("state_labels", np.full(40, 3)), "labels must be"),
         (svm, array("state_counts", np.full(10, 2**62)), "counts must be"),
         (svm, array("state_queue", np.array([10])), "queue must be"),
         (svm, array("state_alpha", np.full(10, np.nan)), "alpha must be"),
-        (svm, array("state_numbers", [0.0, 99.0, 0.0, 0.0, 0.0]), "99.0 of"),
+        (svm, array("state_scalars", [0.0, 99.0, 0.0, 0.0, 0.0]), "99.0 of"),
         (svm, array("state_gaps", np.zeros(3)), "gaps must be"),
         (svm, array("state_a_alpha", np.zeros(3)), "a_alpha must be"),
         (lambda: small_predictor(solver=pm.LBFGS(0.1)), array("state_n_draws", 0), "n_draws must be an integer"),
@@ -402,7 +402,7 @@ def test_no_spoilt_file_does_more_than_raise_a_value_error(tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert run.returncode == 0, run.stderr[-2000:]
     found = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(found) == 11
+    assert len(found) == 13
     assert {kind: wrong for kind, _, _, wrong in found if wrong} == {}
     assert all(n_refused >= 10 for kind, n_refused, _, _ in found if kind != "cache")  # which is computed again
     assert all(n_read >= 1 for _, _, n_read, _ in found)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perturbmap.data.examples import Example
 from perturbmap.data.rows import CHUNK, Rows, digest
-from perturbmap.data.sparse_rows import SparseMatrix, SparseRows
+from perturbmap.data.sparse_rows import CompressedRows, SparseMatrix, SparseRows
 from perturbmap.potentials import Floats, Labels, Layout, Mask, SiteLabels, chain_edges, offsets_of
 from perturbmap.potentials.graphs import check_edges, check_order
 from perturbmap.support.checks import as_floats, check_finite
@@ -145,7 +145,7 @@ class Dataset:
 
     def compact(self) -> tuple[Dataset, Labels] | None:
         """The same examples with only the sparse features that they have, and which these are; None of dense ones."""
-        if not isinstance(self.features, SparseRows):
+        if not isinstance(self.features, CompressedRows):
             return None
         features, columns = self.features.compact()
         return replace(self, features=features), columns

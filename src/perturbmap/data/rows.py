@@ -19,7 +19,8 @@ class Rows:
     """Rows of a feature matrix, in memory or on disk, that are multiplied without being copied.
 
     Example n has the rows ``starts[n]`` to ``stops[n]``; examples that lie one after another are multiplied as one.
-    With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied.
+    With ``by_example`` they are not, and the bits of a product do not depend on what else is multiplied. ``blocks``
+    are the first row and the end of what is multiplied as one.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Rows:
         is_break = np.ones(max(0, len(starts) - 1), dtype=bool) if by_example else self._breaks()
         firsts = starts[np.concatenate([[True], is_break])].tolist()
         lasts = stops[np.concatenate([is_break, [True]])].tolist()
-        self._blocks = list(zip(firsts, lasts, strict=True))
+        self.blocks = list(zip(firsts, lasts, strict=True))
 
     @classmethod
     def of(cls, matrix: Any, offsets: NDArray[np.int64]) -> Rows:
@@ -52,14 +53,14 @@ class Rows:
     def __matmul__(self, weights: Floats) -> Floats:
         """Rows times weights, in the precision of the rows."""
         w = weights.astype(self.matrix.dtype, copy=False)
-        products = [np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self._blocks]
+        products = [np.asarray(self.matrix[a:b] @ w, dtype=np.float64) for a, b in self.blocks]
         return products[0] if len(products) == 1 else np.concatenate(products)
 
     def pullback(self, values: Floats) -> Floats:
         """The transpose of these rows times values, which have one row for each of them."""
         total = np.zeros((self.n_columns, *values.shape[1:]))
         v, start = values.astype(self.matrix.dtype, copy=False), 0
-        for a, b in self._blocks:
+        for a, b in self.blocks:
             # Transposed twice: BLAS takes the tall matrix by rows.
             total += (v[start : start + b - a].T @ self.matrix[a:b]).T
             start += b - a
@@ -94,7 +95,7 @@ class Rows:
 
     def _pieces(self) -> Iterator[Any]:
         """The rows, a few thousand at a time."""
-        return (self.matrix[c : min(b, c + CHUNK)] for a, b in self._blocks for c in range(a, b, CHUNK))
+        return (self.matrix[c : min(b, c + CHUNK)] for a, b in self.blocks for c in range(a, b, CHUNK))
 
     def take(self, indices: NDArray[np.intp]) -> Rows:
         """The rows of some examples; nothing is copied."""

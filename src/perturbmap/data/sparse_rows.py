@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, final
@@ -48,6 +49,20 @@ class SparseMatrix:
             numbers = np.concatenate([part.data for part in parts])
         return cls(starts, indices, None if (numbers == 1).all() else numbers, parts[0].shape[1])
 
+    @classmethod
+    def stacked(cls, parts: Sequence[SparseMatrix], n_columns: int) -> SparseMatrix:
+        """The rows of several matrices, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        starts = offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(part.starts) for part in parts)]))
+        indices = np.concatenate([np.zeros(0, np.int32), *(part.indices for part in parts)])
+        if all(part.values is None for part in parts):
+            return cls(starts, indices, None, n_columns)
+        values: list[Any] = [
+            np.ones(len(part.indices), np.float32) if part.values is None else part.values for part in parts
+        ]
+        return cls(starts, indices, np.concatenate(values), n_columns)
+
     @cached_property
     def in_core(self) -> _core.SparseRows:
         """The matrix as the kernels take it; columns are looked at once."""
@@ -67,8 +82,27 @@ class SparseMatrix:
         return sp.csr_array((values, self.indices[entries], starts), shape=(last - first, self.shape[1]))
 
 
+class CompressedRows(Rows, ABC):
+    """Sparse rows, in memory or on disk."""
+
+    def by_example(self) -> CompressedRows:
+        """The same rows, which are multiplied one by one in any case."""
+        return self
+
+    @abstractmethod
+    def compact(self) -> tuple[SparseRows, Labels]:
+        """The same rows of a matrix of the columns that they have, and no other; and which columns these are.
+
+        Those who make small matrices share out their work themselves: products take one thread.
+        """
+
+    @abstractmethod
+    def present(self) -> CompressedRows:
+        """The same rows with 1 for every entry: the features that a site has."""
+
+
 @final
-class SparseRows(Rows):
+class SparseRows(CompressedRows):
     """Rows of a `SparseMatrix`: sums are taken row by row, whatever else is multiplied.
 
     n_threads : that share a product; None is one for each core
@@ -80,10 +114,6 @@ class SparseRows(Rows):
         self, matrix: SparseMatrix, starts: Offsets, stops: Offsets, *, n_threads: int | None = None
     ) -> None:
         self.matrix, self.starts, self.stops, self._n_threads = matrix, starts, stops, n_threads
-
-    def by_example(self) -> SparseRows:
-        """The same rows, which are multiplied one by one in any case."""
-        return self
 
     def take(self, indices: NDArray[np.intp]) -> SparseRows:
         """The rows of some examples; nothing is copied."""
@@ -98,16 +128,16 @@ class SparseRows(Rows):
 
     def pullback(self, values: Floats) -> Floats:
         """The transpose of these rows times values, which have one row for each of them."""
+        out = np.zeros((self.n_columns, *values.shape[1:]))
+        self.add_pullback(values, out)
+        return out
+
+    def add_pullback(self, values: Floats, out: Floats) -> None:
+        """Adds what `pullback` gives to ``out``, row by row."""
         v = np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), -1)
-        out = np.zeros((self.n_columns, v.shape[1]))
-        _core.sparse_pullback(self.matrix.in_core, self.starts, self.stops, v, out)
-        return out.reshape(len(out), *values.shape[1:])
+        _core.sparse_pullback(self.matrix.in_core, self.starts, self.stops, v, out.reshape(len(out), -1))
 
     def compact(self) -> tuple[SparseRows, Labels]:
-        """The same rows of a matrix of the columns that they have, and no other; and which columns these are.
-
-        Those who make small matrices share out their work themselves: products take one thread.
-        """
         matrix, counts = self.matrix, self.stops - self.starts
         rows = np.repeat(self.starts - offsets_of(counts)[:-1], counts) + np.arange(self._n_rows)
         sizes = matrix.starts[rows + 1] - matrix.starts[rows]
@@ -123,7 +153,6 @@ class SparseRows(Rows):
         return SparseRows(small, ends - counts, ends, n_threads=1), columns[:n].copy()
 
     def present(self) -> SparseRows:
-        """The same rows with 1 for every entry: the features that a site has."""
         matrix = self.matrix
         ones = SparseMatrix(matrix.starts, matrix.indices, None, matrix.shape[1])
         return self if matrix.values is None else SparseRows(ones, self.starts, self.stops)

@@ -385,7 +385,11 @@ class StructuredPredictor(BaseEstimator):
     # Keeping it.
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the fitted estimator to one file, atomically, without pickle."""
+        """Writes the fitted estimator to one file, atomically, without pickle; weights that are zero take a bit each.
+
+        It holds what `partial_fit` goes on from too, where the solver is one that can: of `DoubleSGD` six numbers for
+        each weight.
+        """
         archive.write(path, "estimator", *self.contents())
 
     def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -398,7 +402,8 @@ class StructuredPredictor(BaseEstimator):
         """The estimator that `save` wrote; ValueError for a damaged, truncated, forged or foreign file.
 
         ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with. A file runs no
-        code, and takes as much memory as it has bytes, about.
+        code, and takes as much memory as it has bytes, about; weights that are zero, of which it has bits, as many
+        numbers.
         """
         if not isinstance(parts, (list, tuple)) or not all(isinstance(part, type) for part in parts):
             raise TypeError(f"parts must be a list of classes, such as [MyModel], but is {parts!r}.")

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from perturbmap.data import Dataset
-from perturbmap.data.sparse_rows import SparseRows
+from perturbmap.data.sparse_rows import CompressedRows
 from perturbmap.models.base import LinearModel
 from perturbmap.potentials import Floats, Mask, Moments, Potentials
 from perturbmap.support.checks import check_number
@@ -45,7 +45,7 @@ class SequenceModel(LinearModel):
 
     def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
         """See `Model.learned`: a label that is guessed counts as much as it is likely."""
-        if self.min_count == 0 or not isinstance(data.features, SparseRows):
+        if self.min_count == 0 or not isinstance(data.features, CompressedRows):
             return None
         total = label_weights.sum(axis=1, keepdims=True)
         q = np.divide(label_weights, total, out=np.zeros_like(label_weights), where=total > 0)

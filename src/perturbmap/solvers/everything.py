@@ -52,8 +52,10 @@ class Everything:
         self.at: Positions = slice(None) if problem.learned is None else np.flatnonzero(problem.learned)
         self._rank = None if problem.learned is None else np.cumsum(problem.learned) - 1
         self._n_weights = problem.n_weights
-        self._chunks = [] if self._shards else [Piece.of(problem, chunk) for chunk in _chunks(problem, self._size)]
-        self._places = [self._among_learned(chunk.at) for chunk in self._chunks]
+        self._problem = problem
+        self._chunks = [] if self._shards else _chunks(problem, self._size)
+        # Those of a store are made when their turn comes, and forgotten: its features stay on disk.
+        self._pieces = [self._piece(chunk) for chunk in self._chunks] if problem.data.store is None else None
         self._pool = ThreadPoolExecutor(max(1, min(n_workers, len(self._chunks))))
 
     def __enter__(self) -> Everything:
@@ -65,6 +67,11 @@ class Everything:
 
     def _among_learned(self, at: Positions) -> Positions:
         return at if self._rank is None else self._rank[at]
+
+    def _piece(self, chunk: NDArray[np.intp]) -> tuple[Piece, Positions]:
+        """The examples of a chunk, and where their weights are among those that are learned."""
+        piece = Piece.of(self._problem, chunk)
+        return piece, self._among_learned(piece.at)
 
     def all_weights(self, learned: Floats) -> Floats:
         """The weights w of those that are learned: the others are zero."""
@@ -82,10 +89,12 @@ class Everything:
             shared_out = run_tasks(_evaluate_shard, self._shards, self._n_jobs, self._size, w, draw, n_draws)
             parts = ((part, self._among_learned(part.at)) for shard in shared_out for part in shard)
         else:
-            found = self._pool.map(
-                lambda chunk, at: _evaluate(chunk, learned[at], draw, n_draws), self._chunks, self._places
-            )
-            parts = zip(found, self._places, strict=True)
+
+            def part_of(n: int) -> tuple[_Part, Positions]:
+                piece, at = self._piece(self._chunks[n]) if self._pieces is None else self._pieces[n]
+                return _evaluate(piece, learned[at], draw, n_draws), at
+
+            parts = self._pool.map(part_of, range(len(self._chunks)))
         value, gradient, n = 0.0, np.zeros(len(learned)), 0
         for part, at in parts:
             value += part.value * part.n

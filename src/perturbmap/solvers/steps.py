@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from perturbmap.data.sparse_rows import SparseRows
+from perturbmap.data.sparse_rows import CompressedRows
 from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, PolynomialAveraging
 from perturbmap.solvers.problem import Problem
@@ -191,5 +191,5 @@ class AdaptiveStep(Step):
         first = self.first_step
         if first is None:
             first = _FIRST_MOVE / max(1e-300, problem.model.absolute_length(problem.data, problem.n_labels))
-        is_sparse = problem.model.is_by_feature and isinstance(problem.data.features, SparseRows)
+        is_sparse = problem.model.is_by_feature and isinstance(problem.data.features, CompressedRows)
         return AdaptiveRule(first, n_iter, problem.l2, is_sparse)

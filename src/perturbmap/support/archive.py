@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from perturbmap.support.damage import DAMAGE, parse_json, reason, shown
 from perturbmap.support.files import write_atomically
 from perturbmap.support.npy import read_array, write_array
+from perturbmap.support.zeros import leave_out_zeros, put_back_zeros
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _SUFFIX = ".npy"
 
 T = TypeVar("T")
@@ -25,9 +26,10 @@ T = TypeVar("T")
 def write(
     path: str | os.PathLike[str], kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Writes arrays and one JSON text as one file."""
-    text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, **about})
-    contents = {"about": np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    """Writes arrays and one JSON text as one file; zeros are left out where most numbers are zero."""
+    kept, shapes = leave_out_zeros(arrays)
+    text = json.dumps({"kind": kind, "format_version": FORMAT_VERSION, "without_zeros": shapes, **about})
+    contents = {"about": np.frombuffer(text.encode(), dtype=np.uint8), **kept}
     write_atomically(path, partial(_fill, contents))
 
 
@@ -63,7 +65,8 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """What `write` wrote, with all of these keys; ValueError for a damaged, truncated or foreign file.
 
-    Memory is taken for what the file has, never for what it claims. What the arrays and the text mean is for the
+    Memory is taken for what the file has, never for what it claims: a byte of bits that tell zeros from other numbers
+    stands for eight numbers, any other byte for itself. What the arrays and the text mean is for the
     caller to check: a file may have been forged.
     """
     try:
@@ -84,6 +87,10 @@ def read(
             f"{path} has format version {shown(about.get('format_version'))}, this perturbmap reads "
             f"{FORMAT_VERSION}: install the version that wrote it."
         )
+    try:
+        arrays = put_back_zeros(arrays, about.pop("without_zeros", None))
+    except DAMAGE as error:
+        raise ValueError(f"{path} is damaged ({reason(error)}): take another copy, or make it anew.") from None
     missing = [key for key in about_keys if key not in about] + [key for key in array_keys if key not in arrays]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}. Take another copy of it.")

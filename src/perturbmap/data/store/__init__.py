@@ -2,9 +2,12 @@
 
 ::
 
-    folder/store.json              format version, dtype, numbers of features, label values
+    folder/store.json              format version, dtype, whether sparse, numbers of features, label values
     folder/shard-000000/           manifest.json: shapes, dtypes, sizes and checksums of the files beside it
-        features.npy               (n_sites, n_features), float16, float32 or float64
+        features.npy               (n_sites, n_features), float16, float32 or float64; or, where they are sparse,
+        feature_starts.npy         where each site's entries begin,
+        feature_indices.npy        their columns, and
+        feature_values.npy         their values, float32 or float64, or nothing where all are 1
         site_offsets.npy           where each example's sites begin
         edges.npy, edge_offsets.npy
         sizes.npy, labels.npy      of the sites; label numbers, -1 where a label is not known

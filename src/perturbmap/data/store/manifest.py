@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +14,14 @@ import numpy as np
 from perturbmap.data.labels import find_classes
 from perturbmap.support.damage import DAMAGE, parse_json, reason, shown
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 STORE, MANIFEST = "store.json", "manifest.json"
 #: Types of the features of a store.
 DTYPES = ("float16", "float32", "float64")
+#: Of sparse ones: the kernels take their values as they are.
+SPARSE_DTYPES = DTYPES[1:]
+#: The arrays of whose numbers a manifest has sums, and the least.
+SUMMED = ("features", "feature_values", "edge_features")
 # Label features are kept in either of two types.
 _EITHER = "float"
 # Bytes of a JSON file at most, and examples of a shard: far more than there will ever be.
@@ -59,6 +63,7 @@ class About(NamedTuple):
     """What all shards of a store have in common, from its ``store.json``; None is what its examples do not have."""
 
     dtype: str
+    is_sparse: bool
     classes: list[Hashable] | None
     n_features: int
     n_edge_features: int | None
@@ -78,7 +83,10 @@ class About(NamedTuple):
         return about
 
     def _check(self) -> None:
-        if self.dtype not in DTYPES or self.edge_dtype not in (None, "float32", "float64"):
+        if type(self.is_sparse) is not bool:
+            raise ValueError(f"is_sparse is {shown(self.is_sparse)}")
+        dtypes = SPARSE_DTYPES if self.is_sparse else DTYPES
+        if self.dtype not in dtypes or self.edge_dtype not in (None, "float32", "float64"):
             raise ValueError(f"its types are {shown(self.dtype)} and {shown(self.edge_dtype)}")
         for n in (self.n_features, self.n_edge_features, self.n_label_features):
             if n is not None:
@@ -92,11 +100,11 @@ class About(NamedTuple):
                 raise ValueError(f"its classes are {shown(self.classes)}")
             find_classes([], self.classes)
 
-    def arrays(self, n_examples: int, n_sites: int, n_edges: int, n_rows: int) -> dict[str, tuple[str, list[int]]]:
-        """Type and shape of each array of a shard with so many examples, sites, edges and rows of label features."""
-        offsets = ("int64", [n_examples + 1])
+    def arrays(self, n_examples: int, n_sites: int, length: Callable[[str], int]) -> dict[str, tuple[str, list[int]]]:
+        """Type and shape of each array of a shard; ``length`` tells that of those which may have any."""
+        offsets, n_edges = ("int64", [n_examples + 1]), length("edges")
         found = {
-            "features": (self.dtype, [n_sites, self.n_features]),
+            **self._features(n_sites, length),
             "site_offsets": offsets,
             "edges": ("int32", [n_edges, 2]),
             "edge_offsets": offsets,
@@ -106,9 +114,19 @@ class About(NamedTuple):
         if self.n_edge_features is not None and self.edge_dtype is not None:
             found["edge_features"] = (self.edge_dtype, [n_edges, self.n_edge_features])
         if self.n_label_features is not None:
-            found["label_features"] = (_EITHER, [n_rows, self.n_label_features])
+            found["label_features"] = (_EITHER, [length("label_features"), self.n_label_features])
             found["label_offsets"] = offsets
         return found
+
+    def _features(self, n_sites: int, length: Callable[[str], int]) -> dict[str, tuple[str, list[int]]]:
+        if not self.is_sparse:
+            return {"features": (self.dtype, [n_sites, self.n_features])}
+        n_entries = length("feature_indices")
+        return {
+            "feature_starts": ("int64", [n_sites + 1]),
+            "feature_indices": ("int32", [n_entries]),
+            "feature_values": (self.dtype, [n_entries if length("feature_values") else 0]),  # none: all are 1
+        }
 
 
 class Manifest(NamedTuple):
@@ -135,8 +153,7 @@ class Manifest(NamedTuple):
         _count(self.n_sites)
         if not isinstance(self.files, dict):
             raise ValueError(f"its files are {shown(self.files)}")
-        n_edges, n_rows = self._rows("edges"), self._rows("label_features")
-        expected = about.arrays(self.n_examples, self.n_sites, n_edges, n_rows)
+        expected = about.arrays(self.n_examples, self.n_sites, self._length)
         if self.files.keys() != expected.keys():
             raise ValueError(f"it has the arrays {shown(sorted(self.files))}, and not {sorted(expected)}")
         for name, (dtype, shape) in expected.items():
@@ -147,11 +164,11 @@ class Manifest(NamedTuple):
             if _count(entry["bytes"]) < math.prod(shape) * np.dtype(entry["dtype"]).itemsize:
                 raise ValueError(f"{name} has {entry['bytes']} bytes")
             _count(entry["crc32"])
-            for key in ("squares", "absolutes", "minimum") if name in ("features", "edge_features") else ():
+            for key in ("squares", "absolutes", "minimum") if name in SUMMED else ():
                 if type(entry[key]) not in (int, float) or math.isnan(entry[key]):
                     raise ValueError(f"{name} has {key} of {shown(entry[key])}")
 
-    def _rows(self, name: str) -> int:
+    def _length(self, name: str) -> int:
         return _count(self.files[name]["shape"][0]) if name in self.files else 0
 
 

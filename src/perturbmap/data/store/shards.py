@@ -20,7 +20,12 @@ from perturbmap.support.npy import load_array, read_header
 
 _NAME = re.compile(r"shard-([0-9]{6,})")
 # The arrays that offsets point into, and those that an array is held to.
-_ENDS = {"site_offsets": "features", "edge_offsets": "edges", "label_offsets": "label_features"}
+_ENDS = {
+    "site_offsets": "labels",
+    "edge_offsets": "edges",
+    "label_offsets": "label_features",
+    "feature_starts": "feature_indices",
+}
 _CHECKED_FIRST = {"edges": ("site_offsets", "edge_offsets")}
 # Bytes that are read at a time, a multiple of the size of any number.
 _BLOCK = 2**20
@@ -65,6 +70,7 @@ class Shard:
     n_sites: int
     files: dict[str, dict[str, Any]]
     n_labels: int
+    n_features: int
 
     @classmethod
     def open(cls, path: Path, about: About) -> Shard:
@@ -76,7 +82,7 @@ class Shard:
             if found != size:
                 what = "it is missing" if found is None else f"it has {found} bytes where its manifest says {size}"
                 raise _damaged(file, what)
-        return cls(path, *manifest, len(about.classes or ()))
+        return cls(path, *manifest, len(about.classes or ()), about.n_features)
 
     def array(self, name: str, *, mapped: bool = False) -> NDArray[Any]:
         """An array, read or mapped; ValueError where its bytes are not those that were written, or make no sense."""
@@ -84,7 +90,7 @@ class Shard:
         others = _CHECKED_FIRST.get(name, ())
         with _named(file):
             checksums = tuple(self.files[one]["crc32"] for one in (name, *others))
-            held_to = identity(file), (checksums, self.n_sites, self.n_labels)
+            held_to = identity(file), (checksums, self._end(name), self.n_labels, self.n_features)
         if is_new := held_to not in _CHECKED:
             first = {other: self.array(other) for other in others}
         with _named(file):
@@ -100,10 +106,14 @@ class Shard:
         _CHECKED.add(held_to)
         return array
 
+    def _end(self, name: str) -> Any:
+        """The length of what an array of offsets points into, or nothing for other arrays."""
+        return self.files[_ENDS[name]]["shape"][0] if name in _ENDS else None
+
     def _check_values(self, name: str, array: NDArray[Any], **first: NDArray[Any]) -> None:
-        """Raises ValueError where offsets, edges or labels point at nothing: kernels index by them."""
+        """Raises ValueError where offsets, edges, columns or labels point at nothing: kernels index by them."""
         if name in _ENDS:
-            last = self.files[_ENDS[name]]["shape"][0]
+            last = self._end(name)
             if array[0] != 0 or array[-1] != last or not (array[1:] >= array[:-1]).all():
                 raise ValueError(f"it must rise from 0 to {last}")
         elif name == "edges":
@@ -111,6 +121,8 @@ class Shard:
             low, high = np.repeat(sites[:-1], counts)[:, None], np.repeat(sites[1:], counts)[:, None]
             if not ((array >= low) & (array < high)).all() or (array[:, 0] == array[:, 1]).any():
                 raise ValueError("its edges must join two different sites of their example")
+        elif name == "feature_indices" and array.size and not (array.min() >= 0 and array.max() < self.n_features):
+            raise ValueError(f"its columns must be from 0 to {self.n_features - 1}")
         elif name == "labels" and array.size and not (array.min() >= -1 and array.max() < self.n_labels):
             raise ValueError(f"its labels must be from -1 to {self.n_labels - 1}")
         elif name == "sizes" and (array < 0).any():

@@ -18,6 +18,7 @@ from perturbmap.data.labels import EncodedLabels, encode_labels
 from perturbmap.data.rows import Rows
 from perturbmap.data.store.manifest import MANIFEST, About, count_examples
 from perturbmap.data.store.mapped import MappedMatrix, MappedRows
+from perturbmap.data.store.mapped_sparse import MappedSparseMatrix, MappedSparseRows
 from perturbmap.data.store.shards import Identity, Shard, find_shards, identity, shard_name
 from perturbmap.potentials import Layout, offsets_of
 
@@ -126,9 +127,9 @@ class Store(StoredExamples):
         data, n = self.dataset, range(len(self))[index]
         sites, edges = data.layout.sites(n), data.layout.edges_between(n)
         return Example(
-            np.array(data.features.matrix[sites]),
+            data.features.matrix[sites].copy(),
             data.edges[edges] - np.int32(sites.start),
-            None if data.edge_features is None else np.array(data.edge_features.matrix[edges]),
+            None if data.edge_features is None else data.edge_features.matrix[edges].copy(),
             None if data.label_features is None else data.label_features[n],
             data.sizes[sites],
         )
@@ -175,10 +176,10 @@ class Store(StoredExamples):
                 for rows in np.split(shard.array("label_features"), shard.array("label_offsets")[1:-1])
             ]
         if self._about.n_edge_features is not None:
-            edge_features = self._rows("edge_features", layout.edge_offsets)
+            edge_features = self._rows("edge_features", self._about.n_edge_features, layout.edge_offsets)
         return Dataset(
             layout,
-            self._rows("features", layout.site_offsets),
+            self._features(layout.site_offsets),
             edge_features,
             label_features,
             self._joined("sizes"),
@@ -186,8 +187,13 @@ class Store(StoredExamples):
             store=StoreShards(self.path, tuple(zip(self.shards, self._firsts, strict=True))),
         )
 
-    def _rows(self, name: str, offsets: NDArray[np.int64]) -> Rows:
-        n_columns = self._parts[0].files[name]["shape"][1]
+    def _features(self, offsets: NDArray[np.int64]) -> Rows:
+        n_columns = self._about.n_features
+        if self._about.is_sparse:
+            return MappedSparseRows.of(MappedSparseMatrix(self._parts, n_columns), offsets)
+        return self._rows("features", n_columns, offsets)
+
+    def _rows(self, name: str, n_columns: int, offsets: NDArray[np.int64]) -> Rows:
         return MappedRows.of(MappedMatrix(self._parts, name, n_columns), offsets)
 
 

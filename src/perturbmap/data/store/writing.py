@@ -8,7 +8,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,9 @@ from perturbmap.data.dataset import Dataset
 from perturbmap.data.examples import Example
 from perturbmap.data.labels import encode_labels, find_classes
 from perturbmap.data.rows import Rows
+from perturbmap.data.sparse_rows import SparseMatrix, SparseRows
 from perturbmap.data.store.creating import check_new, creating, holding
-from perturbmap.data.store.manifest import DTYPES, FORMAT_VERSION, MANIFEST, About, json_text
+from perturbmap.data.store.manifest import DTYPES, FORMAT_VERSION, MANIFEST, SPARSE_DTYPES, About, json_text
 from perturbmap.data.store.shards import checksum, find_shards, shard_name
 from perturbmap.potentials import offsets_of
 from perturbmap.support.checks import check_count
@@ -42,11 +43,13 @@ def write_store(
 ) -> int:
     """Writes examples, and their labels if there are any, as shards of a folder; returns how many were written.
 
-    Examples are `Example` or feature matrices, as in X of `StructuredPredictor.fit`; a generator is taken one by one,
-    so that memory holds one shard at most. Labels are as in y, but for soft ones, and ``classes`` names all their
-    values. Where an example is bad, or the disk is full, the shards before it are there when the error comes.
+    Examples are `Example` or feature matrices, as in X of `StructuredPredictor.fit`; all have dense features, or all
+    sparse ones. A generator is taken one by one, so that memory holds one shard at most. Labels are as in y, but for
+    soft ones, and ``classes`` names all their values. Where an example is bad, or the disk is full, the shards before
+    it are there when the error comes.
 
-    dtype : of features on disk, "float16", "float32" (the default) or "float64"
+    dtype : of features on disk, "float16", "float32" (the default) or "float64"; of sparse ones, that of the values
+        which are there, one of the last two, and values that are all 1 are not kept
     shard_bytes : of features in a shard, about. Training shuffles shards, and examples inside a shard: examples that
         are alike should not lie together, so shuffle before you write.
     append : to a store that is there; without it, such a store is an error
@@ -87,7 +90,7 @@ def write_store(
             known = encode_labels(y, data, [] if classes is None else classes, "labels")
             if not known.is_hard:
                 raise ValueError("labels must be labels or None, not soft ones: those are passed to fit as a list.")
-            features = _features(data, np.dtype(dtype))
+            features = _Features.of(data.features, np.dtype(dtype))
             if about is None:  # nothing is there before a first shard is right
                 check_new(folder)
                 about = held.enter_context(creating(folder, found))
@@ -107,16 +110,21 @@ def _batches(
     n_bytes = 0
     others = None if labels is None else iter(labels)
     nothing = object()
-    n = -1
+    n, is_sparse = -1, False
     for n, x in enumerate(examples):
         y = None if others is None else next(others, nothing)
         if y is nothing:
             raise ValueError(f"labels must have one entry for each example, but end after {n}.")
         features = x.features if isinstance(x, Example) else x
-        if sp.issparse(features):
-            raise ValueError(f"features of example {n} are sparse, which a store does not hold: pass x.toarray().")
+        if n > 0 and sp.issparse(features) != is_sparse:
+            raise ValueError(
+                f"features must be sparse in all examples of a store or in none, but those of example {n} are "
+                f"{'dense' if is_sparse else 'sparse'}, unlike those before: pass x.toarray(), or "
+                "scipy.sparse.csr_array(x)."
+            )
+        is_sparse = sp.issparse(features)
         batch.append((x, y))
-        n_bytes += int(np.size(features)) * itemsize
+        n_bytes += features.nnz * (itemsize + 4) if is_sparse else int(np.size(features)) * itemsize
         if n_bytes >= shard_bytes:
             yield batch
             batch, n_bytes = [], 0
@@ -130,6 +138,7 @@ def _about(data: Dataset, dtype: str, classes: Sequence[Hashable] | None) -> Abo
     """What all shards of a store have in common: a worker that sees one of them computes as one that sees all."""
     return About(
         dtype=dtype,
+        is_sparse=isinstance(data.features, SparseRows),
         classes=None if classes is None else list(classes),
         n_features=data.n_features,
         n_edge_features=None if data.edge_features is None else data.edge_features.n_columns,
@@ -143,19 +152,55 @@ def _columns(about: About) -> dict[str, int | str | None]:
     return {name: value for name, value in about._asdict().items() if name not in ("dtype", "classes")}
 
 
-def _features(data: Dataset, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The features in the type of the store."""
+class _Features(NamedTuple):
+    """Features in the type of the store: arrays, and the rows that they make.
+
+    numbers : the name of the array beside which the sums of the rows stand
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    numbers: str
+    rows: Rows
+
+    @classmethod
+    def of(cls, rows: Rows, dtype: np.dtype[Any]) -> _Features:
+        """Those of some examples; ValueError where the type cannot hold them."""
+        if not isinstance(rows, SparseRows):
+            features = _in_type(rows.matrix, dtype)
+            return cls({"features": features}, "features", _all_rows(features))
+        if dtype.name not in SPARSE_DTYPES:
+            raise ValueError(
+                f'dtype must be "float32" or "float64" where features are sparse, but is "{dtype.name}".'
+            )
+        starts, indices = rows.matrix.starts, rows.matrix.indices
+        values = None if rows.matrix.values is None else _in_type(rows.matrix.values, dtype)
+        kept = SparseRows(SparseMatrix(starts, indices, values, rows.n_columns), rows.starts, rows.stops)
+        numbers = np.empty(0, dtype) if values is None else values
+        arrays: dict[str, NDArray[Any]] = {
+            "feature_starts": starts,
+            "feature_indices": indices,
+            "feature_values": numbers,
+        }
+        return cls(arrays, "feature_values", kept)
+
+
+def _in_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        features: NDArray[Any] = data.features.matrix.astype(dtype)
-    if not np.isfinite(features).all():
+        kept: NDArray[Any] = numbers.astype(dtype)
+    if not np.isfinite(kept).all():
         raise ValueError(f"features are too large for {dtype.name}: choose a wider dtype for the store.")
-    return features
+    return kept
 
 
-def _write_shard(folder: Path, data: Dataset, features: NDArray[Any], labels: NDArray[np.int32]) -> None:
+def _all_rows(matrix: NDArray[Any]) -> Rows:
+    return Rows.of(matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix, offsets_of([len(matrix)]))
+
+
+def _write_shard(folder: Path, data: Dataset, features: _Features, labels: NDArray[np.int32]) -> None:
     """Writes a shard under another name, and renames it when all of it is on disk."""
+    summed = {features.numbers: features.rows}
     arrays = {
-        "features": features,
+        **features.arrays,
         "site_offsets": data.layout.site_offsets,
         "edges": data.edges,
         "edge_offsets": data.layout.edge_offsets,
@@ -164,6 +209,7 @@ def _write_shard(folder: Path, data: Dataset, features: NDArray[Any], labels: ND
     }
     if data.edge_features is not None:
         arrays["edge_features"] = data.edge_features.matrix
+        summed["edge_features"] = _all_rows(data.edge_features.matrix)
     if data.label_features is not None:
         arrays["label_features"] = np.concatenate(data.label_features)
         arrays["label_offsets"] = offsets_of([len(z) for z in data.label_features])
@@ -180,11 +226,10 @@ def _write_shard(folder: Path, data: Dataset, features: NDArray[Any], labels: ND
                 "bytes": file.stat().st_size,
                 "crc32": checksum(file),
             }
-            if name in ("features", "edge_features"):
-                kept = array.astype(np.float32) if array.dtype == np.float16 else array
-                rows = Rows.of(kept, offsets_of([len(kept)]))
-                sums = {"squares": rows.sum_of_squares(), "absolutes": rows.sum_of_absolutes()}
-                files[name] |= {**sums, "minimum": rows.minimum()}
+            if name in summed:
+                numbers = summed[name]
+                sums = {"squares": numbers.sum_of_squares(), "absolutes": numbers.sum_of_absolutes()}
+                files[name] |= {**sums, "minimum": numbers.minimum()}
         about = {
             "format_version": FORMAT_VERSION,
             "n_examples": len(data),
