@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_FILES := pyproject.toml CMakeLists.txt $(wildcard cpp/*)
 
-.PHONY: demo test test-quick test-times lint format bench docs dist sanitize sanitize-threads faults fuzz soak clean
+.PHONY: demo test test-quick test-times lint format bench docs dist wheels test-wheels sanitize sanitize-threads faults fuzz soak clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -77,6 +77,24 @@ dist: $(VENV)/installed-dist
 	$(PYTHON) -m venv build/clean
 	build/clean/bin/python -m pip install --quiet dist/*.tar.gz
 	cd build/clean && bin/python -I ../../.ci/run_readme.py ../../README.md
+
+$(VENV)/installed-wheels: $(VENV)/installed-dist
+	$(BIN)/python -m pip install --quiet --editable ".[wheels]"
+	@touch $@
+
+# Every python3.N on the path that runs, or make wheels PYTHONS="python3.11 /opt/python/3.13/bin/python".
+PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell python3.$(minor) -c 'print("python3.$(minor)")' 2>/dev/null))
+
+# Wheels for Linux on two processors, beside the source distribution they are made of; docs/releasing.md has more.
+wheels: $(VENV)/installed-wheels
+	rm -rf dist
+	$(BIN)/python -m build --sdist --outdir dist
+	$(BIN)/python .ci/build_wheels.py dist $(PYTHONS)
+	$(BIN)/python -m twine check --strict dist/*
+
+# Those for this processor, each installed and used in a clean environment of every Python.
+test-wheels:
+	set -e; for python in $(PYTHONS); do .ci/test_wheel $$python; done
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"

@@ -1,6 +1,7 @@
 #include "padded_rows.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "elementary.hpp"
@@ -29,7 +30,7 @@ inline void combine(std::size_t n, std::size_t width, const double* x, std::size
 PERTURBMAP_SIMD
 void exponentials(std::size_t k, const double* __restrict x, double top, double* __restrict out) {
     const std::size_t width = padded(k);
-    std::copy(x, x + k, out);
+    std::memcpy(out, x, k * sizeof(double));
     std::fill(out + k, out + width, -infinity);
     for (std::size_t i = 0; i < width; ++i) out[i] = exp_of(out[i] - top);
 }

@@ -1,9 +1,12 @@
 """The package as it is installed: what importing it costs, and that all it names is there."""
 
 import json
+import re
 import subprocess
 import sys
 import time
+from importlib.metadata import metadata
+from pathlib import Path
 
 import perturbmap as pm
 
@@ -64,3 +67,23 @@ for name in ("images", "nn"):
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert 'pip install "perturbmap[images]"' in run.stdout
     assert 'pip install "perturbmap[torch]"' in run.stdout
+
+
+def test_the_long_description_stands_alone() -> None:
+    """A package index shows it without the repository: it has no picture and no link that is relative."""
+    text = metadata("perturbmap").get_payload()
+    assert "pip install perturbmap" in text
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
+
+
+def test_every_extra_that_the_code_names_exists() -> None:
+    """What an error tells a user to install can be installed."""
+    extras = set(metadata("perturbmap").get_all("Provides-Extra") or [])
+    named = {
+        extra
+        for file in Path(pm.__file__).parent.rglob("*.py")
+        for names in re.findall(r"perturbmap\[([a-z,]+)\]", file.read_text(encoding="utf-8"))
+        for extra in names.split(",")
+    }
+    assert named
+    assert named <= extras
