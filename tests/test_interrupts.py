@@ -75,13 +75,13 @@ class Child:
         (os.killpg if to_all else os.kill)(self._process.pid, signal.SIGINT)
 
     def end(self) -> str:
-        """What it said, but for its stages: one line. Nothing of it is left."""
+        """What it said, but for its stages and how long they take: one line. Nothing of it is left."""
         assert self._process.wait(timeout=60) == 130, self.said
         deadline = time.monotonic() + 20
         while self.members():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        lines = [line for line in self.said.splitlines() if line and not line.endswith(" ...")]
+        lines = [line for line in self.said.splitlines() if line and not line.endswith((" ...", " to go."))]
         assert len(lines) == 1, self.said
         return lines[0]
 

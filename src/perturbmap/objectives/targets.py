@@ -33,6 +33,13 @@ class Targets:
             self.labels[sites], self.label_weights[sites], self.is_complete[indices], self.weights[indices]
         )
 
+    def between(self, first: int, last: int, sites: slice) -> Targets:
+        """The targets of the examples from one up to another, whose sites these are: views, not copies."""
+        examples = slice(first, last)
+        return Targets(
+            self.labels[sites], self.label_weights[sites], self.is_complete[examples], self.weights[examples]
+        )
+
     def weighted(self, weights: Floats) -> Targets:
         """The same with other weights of the examples."""
         return replace(self, weights=weights)

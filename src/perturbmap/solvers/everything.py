@@ -50,7 +50,7 @@ class Everything:
             problem = replace(problem, structure=structure.with_threads(1))
         #: Where the weights that are learned are in w.
         self.at: Positions = slice(None) if problem.learned is None else np.flatnonzero(problem.learned)
-        self._rank = None if problem.learned is None else np.cumsum(problem.learned) - 1
+        self._rank = None if problem.learned is None else np.cumsum(problem.learned, dtype=np.int32) - 1
         self._n_weights = problem.n_weights
         self._problem = problem
         self._chunks = [] if self._shards else _chunks(problem, self._size)
@@ -66,12 +66,12 @@ class Everything:
         self._pool.shutdown(cancel_futures=True)
 
     def _among_learned(self, at: Positions) -> Positions:
-        return at if self._rank is None else self._rank[at]
+        return at if self._rank is None else self._rank[at].astype(np.intp)
 
-    def _piece(self, chunk: NDArray[np.intp]) -> tuple[Piece, Positions]:
-        """The examples of a chunk, and where their weights are among those that are learned."""
+    def _piece(self, chunk: NDArray[np.intp]) -> Piece:
+        """The examples of a chunk; its weights are those that are learned, and looked up among them."""
         piece = Piece.of(self._problem, chunk)
-        return piece, self._among_learned(piece.at)
+        return replace(piece, at=self._among_learned(piece.at))
 
     def all_weights(self, learned: Floats) -> Floats:
         """The weights w of those that are learned: the others are zero."""
@@ -83,22 +83,22 @@ class Everything:
 
     def value_and_grad(self, learned: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
         """What `Problem.value_and_grad` gives for all examples, of the weights that are learned."""
-        parts: Iterable[tuple[_Part, Positions]]
+        parts: Iterable[_Part]
         if self._shards:
             w = self.all_weights(learned)
             shared_out = run_tasks(_evaluate_shard, self._shards, self._n_jobs, self._size, w, draw, n_draws)
-            parts = ((part, self._among_learned(part.at)) for shard in shared_out for part in shard)
+            parts = (part._replace(at=self._among_learned(part.at)) for shard in shared_out for part in shard)
         else:
 
-            def part_of(n: int) -> tuple[_Part, Positions]:
-                piece, at = self._piece(self._chunks[n]) if self._pieces is None else self._pieces[n]
-                return _evaluate(piece, learned[at], draw, n_draws), at
+            def part_of(n: int) -> _Part:
+                piece = self._piece(self._chunks[n]) if self._pieces is None else self._pieces[n]
+                return _evaluate(piece, learned, draw, n_draws)
 
             parts = self._pool.map(part_of, range(len(self._chunks)))
         value, gradient, n = 0.0, np.zeros(len(learned)), 0
-        for part, at in parts:
+        for part in parts:
             value += part.value * part.n
-            gradient[at] += part.gradient * part.n
+            gradient[part.at] += part.gradient * part.n
             n += part.n
         return value / n, gradient / n
 
@@ -113,13 +113,13 @@ def _chunks(problem: Problem, size: int) -> list[NDArray[np.intp]]:
 
 
 def _evaluate(chunk: Piece, w: Floats, draw: int, n_draws: int) -> _Part:
-    return _Part(*chunk.value_and_grad(w, draw, n_draws), chunk.at, len(chunk.problem.data))
+    return _Part(*chunk.value_and_grad(w[chunk.at], draw, n_draws), chunk.at, len(chunk.problem.data))
 
 
 def _evaluate_shard(shard: ShardProblem, size: int, w: Floats, draw: int, n_draws: int) -> list[_Part]:
     problem = shard.open()
     with one_blas_thread():
         pieces = (Piece.of(problem, chunk) for chunk in _chunks(problem, size))
-        found = [_evaluate(piece, w[piece.at], draw, n_draws) for piece in pieces]
+        found = [_evaluate(piece, w, draw, n_draws) for piece in pieces]
     problem.data.release()
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -171,7 +172,7 @@ class _Climb:
         self._at = everything.at  # the weights that are learned, of which all below are vectors
         signed = problem.is_nonnegative
         self._signed = np.zeros(0, np.intp) if signed is None else np.flatnonzero(signed[self._at])
-        self._gradient = np.zeros(0)  # of the loss, at the point that was evaluated last
+        self._point = self._gradient = np.zeros(0)  # the last, and the gradient of the loss, evaluated there
         self.is_stopped = False
 
     def to_certificate(self) -> bool:
@@ -179,7 +180,7 @@ class _Climb:
         state = self._state
 
         def look() -> bool:
-            state.gap = self._suboptimality(state.w[self._at])
+            state.gap = self._suboptimality(self._point)
             return state.gap <= self._tolerance * abs(state.objective)
 
         return self._climb(look)
@@ -229,8 +230,8 @@ class _Climb:
             return value, self._gradient.copy()
 
         def keep(w: Floats, value: float) -> bool:
-            state.w = state.average = self._everything.all_weights(w)
-            state.objective = -value
+            state.w = state.average = partial(self._everything.all_weights, w)
+            state.objective, self._point = -value, w
             return look()
 
         def on_iteration(intermediate_result: Any) -> None:
@@ -244,8 +245,10 @@ class _Climb:
             if self.is_stopped or is_enough:
                 raise StopIteration
 
-        lower = np.full(len(first), -np.inf)
-        lower[self._signed] = 0.0
+        bounds = None
+        if self._signed.size:
+            bounds = np.full((len(first), 2), [-np.inf, np.inf])
+            bounds[self._signed, 0] = 0.0
         left = self._last - state.iteration
         first_value, first_gradient = loss(first)
         is_enough = keep(first, first_value)
@@ -255,7 +258,7 @@ class _Climb:
                 first.copy(),
                 jac=True,
                 method="L-BFGS-B",
-                bounds=np.stack([lower, np.full(len(lower), np.inf)], axis=1),
+                bounds=bounds,
                 callback=on_iteration,
                 # The callback stops it; ftol only where rounding lets it get no further.
                 options={"maxiter": left, "maxfun": 20 * left, "maxcor": self._memory, "ftol": 1e-14, "gtol": 0.0},

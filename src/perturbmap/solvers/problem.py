@@ -78,7 +78,11 @@ class Problem:
     def batch(self, indices: NDArray[np.intp]) -> tuple[Dataset, Targets]:
         """Some of the examples, and their targets."""
         sites = self.data.layout.sites_of(indices)
-        return self.data.take(indices, sites), self.targets.take(indices, sites)
+        data = self.data.take(indices, sites)
+        if len(indices) and indices[-1] - indices[0] == len(indices) - 1 and (np.diff(indices) == 1).all():
+            first, last = int(indices[0]), int(indices[-1]) + 1  # one after another: views
+            return data, self.targets.between(first, last, self.data.layout.sites(first, last))
+        return data, self.targets.take(indices, sites)
 
     def with_seed(self, seed: int) -> Problem:
         """The same problem under other noise."""
