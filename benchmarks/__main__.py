@@ -3,7 +3,19 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import baselines, converging, core, graphs, learning, networks, sequences, solvers, store, tokens
+from benchmarks import (
+    baselines,
+    converging,
+    core,
+    graphs,
+    learning,
+    networks,
+    sequences,
+    solvers,
+    sparse_store,
+    store,
+    tokens,
+)
 from benchmarks.harness import report
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -22,6 +34,7 @@ everything = [
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
+    *sparse_store.BENCHMARKS,
     *converging.benchmarks(arguments.instances),
 ]
 report(everything, arguments.only, Path("build/bench.json"))
