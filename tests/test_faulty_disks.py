@@ -42,7 +42,7 @@ def save_checkpoint(path: Path, seed: int) -> None:
 
 
 def load_checkpoint(path: Path) -> Any:
-    return archive.read(path, "checkpoint", ["stage", "iteration"], ["state_w"])[0]["stage"]
+    return archive.read(path, "checkpoint", ["stage", "iteration"], ["state_u"])[0]["stage"]
 
 
 def save_store(path: Path, seed: int) -> None:
