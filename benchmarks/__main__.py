@@ -12,6 +12,7 @@ from benchmarks import (
     networks,
     sequences,
     solvers,
+    sparse_store,
     store,
     tagging,
     tokens,
@@ -35,6 +36,7 @@ everything = [
     *solvers.BENCHMARKS,
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
+    *sparse_store.BENCHMARKS,
     *converging.benchmarks(arguments.instances),
 ]
 report(everything, arguments.only, Path("build/bench.json"))
