@@ -71,7 +71,8 @@ for name in ("images", "nn"):
 
 def test_the_long_description_stands_alone() -> None:
     """A package index shows it without the repository: it has no picture and no link that is relative."""
-    text = metadata("perturbmap").get_payload()
+    text = metadata("perturbmap").json["description"]
+    assert isinstance(text, str)
     assert "pip install perturbmap" in text
     assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
 
