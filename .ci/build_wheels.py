@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import ziglang
+from elftools.elf.elffile import ELFFile
 
 PROCESSORS = ["x86_64", "aarch64"]
 GLIBC = "2.17"  # manylinux2014
@@ -33,6 +35,15 @@ def version(python: str) -> tuple[int, int]:
     code = "import sys; print(*sys.version_info[:2])"
     major, minor = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     return int(major), int(minor)
+
+
+def missing_names(wheel: Path) -> list[str]:
+    """Names of C++ that a core asks for and nobody has: all of its C++ library is inside."""
+    with zipfile.ZipFile(wheel) as files:
+        (core,) = [name for name in files.namelist() if name.endswith(".so")]
+        with files.open(core) as file:
+            symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+            return [s.name for s in symbols if s["st_shndx"] == "SHN_UNDEF" and s.name.startswith("_Z")]
 
 
 def build(sdist: Path, python: str, processor: str, dist: Path) -> Path:
@@ -58,6 +69,8 @@ def build(sdist: Path, python: str, processor: str, dist: Path) -> Path:
         (wheel,) = checked.iterdir()
         if f"manylinux2014_{processor}" not in wheel.name:
             raise SystemExit(f"{wheel.name} asks for more than manylinux2014 has: see `auditwheel show`.")
+        if missing := missing_names(wheel):
+            raise SystemExit(f"{wheel.name} cannot be loaded, since nothing has {missing[0]}: see cpp/simd.hpp.")
         if "-abi3-" in wheel.name:
             run("abi3audit", "--strict", "--report", wheel)
         return wheel.replace(dist / wheel.name)
