@@ -343,6 +343,7 @@ def test_starts_are_held_to_the_entries_that_there_are(tmp_path: Path) -> None:
         ({"is_sparse": False}, "it has the arrays"),
         ({"is_sparse": 1}, "is_sparse is 1"),
         ({"dtype": "float16"}, "its types are 'float16'"),
+        ({"n_features": 2**31}, "it has 2147483648 columns, more than sparse features can have"),
         ({"n_features": None}, "numbers of features do not go together"),
     ],
 )

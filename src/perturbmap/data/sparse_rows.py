@@ -17,8 +17,8 @@ from perturbmap.potentials import Floats, offsets_of
 from perturbmap.potentials.types import Labels, Offsets
 from perturbmap.support.threads import threads
 
-# Columns are 32-bit numbers.
-_MOST_COLUMNS = 2**31 - 1
+#: Columns are 32-bit numbers.
+MOST_COLUMNS = 2**31 - 1
 
 
 @final
@@ -39,8 +39,8 @@ class SparseMatrix:
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> SparseMatrix:
         """The rows of CSR matrices, one after another; each number is copied once."""
-        if parts[0].shape[1] > _MOST_COLUMNS:
-            raise ValueError(f"features must have at most {_MOST_COLUMNS} columns, but have {parts[0].shape[1]}.")
+        if parts[0].shape[1] > MOST_COLUMNS:
+            raise ValueError(f"features must have at most {MOST_COLUMNS} columns, but have {parts[0].shape[1]}.")
         starts = offsets_of(np.concatenate([np.diff(part.indptr) for part in parts]))
         if len(parts) == 1:
             indices, numbers = parts[0].indices.astype(np.int32, copy=False), parts[0].data

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perturbmap.data.labels import find_classes
+from perturbmap.data.sparse_rows import MOST_COLUMNS
 from perturbmap.support.damage import DAMAGE, parse_json, reason, shown
 
 FORMAT_VERSION = 3
@@ -93,6 +94,8 @@ class About(NamedTuple):
                 _count(n)
         if (self.n_edge_features is None) != (self.edge_dtype is None) or self.n_features is None:
             raise ValueError("its numbers of features do not go together")
+        if self.is_sparse and self.n_features > MOST_COLUMNS:
+            raise ValueError(f"it has {self.n_features} columns, more than sparse features can have")
         if self.classes is not None:
             if not isinstance(self.classes, list) or not all(
                 isinstance(c, (str, bool, int, float)) for c in self.classes
