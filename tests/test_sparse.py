@@ -273,6 +273,22 @@ def test_a_fit_goes_on_with_more_examples() -> None:
     assert crf.score(X, y) > 0.9
 
 
+def test_what_earlier_examples_taught_counts_when_a_fit_goes_on() -> None:
+    """Weights of pairs of feature and label that the new examples do not have: they are not taken for zero."""
+    X, y = sentences(40)
+    solver = pm.DoubleSGD(batch_size=20, averaging=NoAveraging())
+    crf = pm.StructuredPredictor(objective=pm.ExactLogLikelihood(), l2=0.01, solver=solver, random_state=0)
+    crf.partial_fit(X[:20], y[:20], classes=range(N_LABELS)).partial_fit(X[:20], y[:20])
+    seen = pm.StructuredPredictor().problem(X[20:], y[20:]).learned
+    assert seen is not None
+    assert (crf.coef_[~seen] != 0).any()
+    whole = pm.StructuredPredictor(EVERY_WEIGHT, objective=crf.objective, l2=0.01).problem(X[20:], y[20:])
+    expected, before = whole.objective_at(crf.coef_), crf.coef_
+    crf.partial_fit(X[20:], y[20:])  # one step, which saw the objective at the weights before it
+    assert crf.history_[-1]["objective"] == pytest.approx(expected, rel=1e-12)
+    assert (crf.coef_ != before).any()
+
+
 # Which weights are learned.
 
 

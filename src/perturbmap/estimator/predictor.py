@@ -288,7 +288,7 @@ class StructuredPredictor(BaseEstimator):
             )
         if not is_fresh:
             self._learned().check(problem.data)
-            problem = problem.with_seed(self.seed_)
+            problem = problem.with_seed(self.seed_).with_weights_of(self.coef_)
         n, began = len(problem.data), time.perf_counter()
         n_steps = -(-n // solver.examples_per_step(n))
         if is_fresh:

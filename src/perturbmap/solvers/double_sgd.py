@@ -101,6 +101,8 @@ class SGDState(State):
 def start_sgd(problem: Problem, w: Floats | None) -> SGDState:
     """The state before the first step, at w or at zero."""
     w = np.zeros(problem.n_weights) if w is None else w
+    if problem.learned is not None:
+        w = np.where(problem.learned, w, 0.0)
     return SGDState(Iterate.of(w, w))
 
 

@@ -88,6 +88,10 @@ class Problem:
         """The same problem under other noise."""
         return replace(self, seed=seed)
 
+    def with_weights_of(self, w: Floats) -> Problem:
+        """The same problem, of which weights that are not zero in w are learned too: earlier examples had them."""
+        return self if self.learned is None else replace(self, learned_of_whole=self.learned | (w != 0))
+
     def part(self, indices: NDArray[np.intp]) -> Problem:
         """The problem of some of the examples."""
         data, targets = self.batch(indices)
