@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cpu-times",
         choices=["check", "write"],
-        help=f"check: functions that are not in {LIST.name} take at most {MOST:g} CPU seconds; write: write the list",
+        help=f"check: tells functions over {MOST:g} CPU seconds that are not in {LIST.name}; write: writes the list",
     )
 
 
@@ -63,8 +63,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if config.getoption("--cpu-times") == "check":
         listed = set(LIST.read_text().split())
         slow = [f"{name}: {s:.1f}" for name, s in measured.items() if s > MOST and name not in listed]
-        if slow:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if slow:  # told, and no failure: another machine may be slower
             text = f"over {MOST:g} CPU seconds: make them cheaper, or add them to {LIST.name} (make test-times)"
             print("\n".join(["", text, *slow]))
 

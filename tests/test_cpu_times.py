@@ -23,18 +23,20 @@ def test_the_list_names_tests_that_are_there() -> None:
         assert re.search(rf"^def {function}\(", (ROOT / path).read_text(), flags=re.MULTILINE), name
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(cpu_times.MOST + 0.5, pytest.ExitCode.TESTS_FAILED), (0.5, 0)])
-def test_what_takes_long_and_is_not_on_the_list_fails_the_run(
-    seconds: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("seconds", "is_told"), [(cpu_times.MOST + 0.5, True), (0.5, False)])
+def test_what_takes_long_and_is_not_on_the_list_is_told(
+    seconds: float, is_told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is on it may take what it takes."""
+    """What is on it may take what it takes; and nothing fails, since another machine may be slower."""
     listed = cpu_times.LIST.read_text().split()[0]
     found = defaultdict(float, {listed: 99.0, "tests/test_x.py::test_new": seconds})
     monkeypatch.setattr(cpu_times, "measured", found)
     session = SimpleNamespace(config=SimpleNamespace(getoption=lambda name: "check"), exitstatus=0)
     cpu_times.pytest_sessionfinish(session)  # type: ignore[arg-type]
-    assert session.exitstatus == status
-    assert ("tests/test_x.py::test_new: 4.5" in capsys.readouterr().out) == (status != 0)
+    assert session.exitstatus == 0
+    said = capsys.readouterr().out
+    assert ("tests/test_x.py::test_new: 4.5" in said) == is_told
+    assert listed not in said
 
 
 @pytest.fixture
