@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from perturbmap.experiments.differences import PairedDifference
 from perturbmap.experiments.msrc.experiment import Experiment, learned_name, outcome_name
 from perturbmap.experiments.msrc.learning import Judged
 from perturbmap.experiments.msrc.plan import BASE, DECODINGS, METHODS
@@ -14,8 +15,6 @@ from perturbmap.experiments.results import Results
 from perturbmap.potentials import Floats
 
 MEASURES = {"accuracy": "accuracy", "class_accuracy": "mean class accuracy"}
-#: Standard errors beyond which a difference is said to be one.
-CLEAR = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +58,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(PairedDifference):
     """The difference of two cells in one measure, in points, and its standard error over photos, paired."""
-
-    mean: float
-    error: float
 
     @classmethod
     def of(cls, a: Cell, b: Cell, measure: str) -> Difference:
@@ -71,12 +67,6 @@ class Difference:
         d = a.influence(measure) - b.influence(measure)
         error = np.sqrt((d**2).sum() * len(d) / max(1, len(d) - 1))
         return cls(a.value(measure) - b.value(measure), float(error))
-
-    @property
-    def verdict(self) -> str:
-        """Within the noise, or better or worse beyond three standard errors."""
-        is_clear = abs(self.mean) > CLEAR * self.error
-        return "within" if not is_clear else "better" if self.mean > 0 else "worse"
 
     @property
     def text(self) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from perturbmap.experiments.differences import CLEAR
 from perturbmap.experiments.msrc.data import LEFT_OUT, Msrc
 from perturbmap.experiments.msrc.experiment import Experiment, learned_name
-from perturbmap.experiments.msrc.findings import CLEAR, MEASURES, Cell, Findings, decodings
+from perturbmap.experiments.msrc.findings import MEASURES, Cell, Findings, decodings
 from perturbmap.experiments.msrc.gallery import colours, hang, hexadecimal, scale
 from perturbmap.experiments.msrc.plan import BASE, METHODS
 from perturbmap.experiments.report import COLOURS, check_installed, write_page

@@ -8,15 +8,13 @@ from typing import Any, final
 
 import numpy as np
 
+from perturbmap.experiments.differences import PairedDifference
 from perturbmap.experiments.results import Results
 from perturbmap.experiments.tagging.data import KNOWN
 from perturbmap.experiments.tagging.experiment import Experiment, entry_name
 from perturbmap.experiments.tagging.learning import Job
 from perturbmap.experiments.tagging.plan import METHODS, OURS
 from perturbmap.potentials import Floats
-
-#: Standard errors beyond which a difference is said to be one.
-CLEAR = 3.0
 
 
 @final
@@ -68,11 +66,8 @@ class Cell:
 
 @final
 @dataclass(frozen=True)
-class Difference:
+class Difference(PairedDifference):
     """The difference of two accuracies in points, and its standard error over sentences, paired."""
-
-    mean: float
-    error: float
 
     @classmethod
     def of(cls, a: Cell, b: Cell) -> Difference:
@@ -81,12 +76,6 @@ class Difference:
         ratio, n = d.sum() / n_words.sum(), len(d)
         error = np.sqrt(((d - ratio * n_words) ** 2).sum() * n / max(1, n - 1)) / n_words.sum()
         return cls(float(100 * ratio), float(100 * error))
-
-    @property
-    def verdict(self) -> str:
-        """Within the noise, or better or worse beyond three standard errors."""
-        is_clear = abs(self.mean) > CLEAR * self.error
-        return "within" if not is_clear else "better" if self.mean > 0 else "worse"
 
     @property
     def text(self) -> str:

@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perturbmap.experiments.differences import CLEAR
 from perturbmap.experiments.report import COLOURS, chart, check_installed, write_page
 from perturbmap.experiments.results import Results
 from perturbmap.experiments.tagging.data import FEATURES, KNOWN
 from perturbmap.experiments.tagging.experiment import Experiment, entry_name
-from perturbmap.experiments.tagging.findings import CLEAR, Cell, Findings
+from perturbmap.experiments.tagging.findings import Cell, Findings
 from perturbmap.experiments.tagging.plan import BASE, METHODS, OURS, PEER
 
 if TYPE_CHECKING:
