@@ -48,7 +48,7 @@ def test_exact_objectives_are_those_of_enumeration(
     if n_known is not None:
         t = p.targets
         known = np.arange(p.data.n_sites) % 2 == 0
-        gaps = replace(t, labels=np.where(known, t.labels, -1), label_weights=t.label_weights * known[:, None])
+        gaps = replace(t, labels=np.where(known, t.labels, -1), c=t.label_weights * known[:, None])
         p = replace(p, targets=gaps)
     listed = replace(p, structure=BruteForce())
     value, gradient = p.value_and_grad(w)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import perturbmap as pm
+from perturbmap.solvers.climb import LBFGSState
 from perturbmap.solvers.everything import Everything
-from perturbmap.solvers.lbfgs import LBFGSState
 from perturbmap.solvers.problem import FRESH
 
 from .stored import cutter

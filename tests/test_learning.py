@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,7 +42,6 @@ from perturbmap import (
 from perturbmap.data import Dataset
 from perturbmap.data.labels import encode_labels
 from perturbmap.inference.decoding import decode_for
-from perturbmap.objectives import Targets
 from perturbmap.potentials import Floats, Moments
 from perturbmap.solvers import Problem
 from perturbmap.task_losses.base import TaskLoss, augmentation
@@ -214,7 +214,7 @@ def test_a_fully_given_example_under_the_conditional_reading_contributes_zero(rn
     f = p.model.potentials(w, p.data, 2)
     noise = gumbel_noise(f, 0)[0]
     t = p.targets
-    partial = Targets(t.labels, t.label_weights, np.zeros_like(t.is_complete), t.weights)
+    partial = replace(t, is_complete=np.zeros_like(t.is_complete))
     values, moments = p.objective.value_and_grad(f, partial, p.structure, noise)
     np.testing.assert_array_equal(values, 0)
     np.testing.assert_array_equal(moments.unary, 0)
@@ -228,14 +228,12 @@ def test_partial_labels_of_the_zero_one_row(rng: np.random.Generator) -> None:
     f = p.model.potentials(w, p.data, p.n_labels)
     noise = gumbel_noise(f, 0)[0]
     t = p.targets
-    nothing = Targets(np.full_like(t.labels, -1), t.label_weights, t.is_complete, t.weights)
+    nothing = replace(t, labels=np.full_like(t.labels, -1))
     values, moments = LogLikelihood().value_and_grad(f, nothing, p.structure, noise)
     np.testing.assert_array_equal(values, 0)
     np.testing.assert_array_equal(moments.unary, 0)
     some = np.where(np.arange(len(t.labels)) % 2, t.labels, -1).astype(np.int32)
-    partial, _ = LogLikelihood().value_and_grad(
-        f, Targets(some, t.label_weights, t.is_complete, t.weights), p.structure, noise
-    )
+    partial, _ = LogLikelihood().value_and_grad(f, replace(t, labels=some), p.structure, noise)
     full, _ = LogLikelihood().value_and_grad(f, t, p.structure, noise)
     assert (full <= partial).all()
     assert (partial <= 0).all()
@@ -373,7 +371,7 @@ def test_weak_labels_help_the_weighted_method(
 def test_balanced_weights_of_a_mixture_are_its_expectation(rng: np.random.Generator) -> None:
     """Where an example has one label all over, and which is unknown: what q * theta stands for is then exact."""
     sizes, p = rng.uniform(1, 5, 7), np.array([0.6, 0.3, 0.1, 0.0])
-    known = SiteLabels(Layout.of_counts([7]), np.full(7, -1, np.int32), np.tile(p, (7, 1)), sizes)
+    known = SiteLabels.of_soft(np.tile(p, (7, 1)), Layout.of_counts([7]), sizes)
     each = [BalancedHamming().label_weights(SiteLabels.of(np.full(7, k), 4, sizes=sizes)) for k in range(4)]
     expected = sum(share * weights for share, weights in zip(p, each, strict=True))
     np.testing.assert_allclose(BalancedHamming().label_weights(known), expected)
@@ -384,7 +382,7 @@ def test_balanced_weights_of_an_example_sum_to_one(rng: np.random.Generator) -> 
     layout = Layout.of_counts([4, 0, 6])
     for n_labels in (2, 5):
         q = rng.dirichlet(np.full(n_labels, 0.3), 10)
-        known = SiteLabels(layout, np.full(10, -1, np.int32), q, rng.uniform(1, 5, 10))
+        known = SiteLabels.of_soft(q, layout, rng.uniform(1, 5, 10))
         weights = BalancedHamming().label_weights(known)
         np.testing.assert_allclose(layout.sums(weights).sum(axis=1), [1, 0, 1])
         most = np.ones(n_labels) if n_labels == 2 else q[4:].max(axis=0)

@@ -148,13 +148,13 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
         return SiteLabels.of(y.numbers, k, layout, data.sizes)
     number = {c: n for n, c in enumerate(classes)}
     labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
-    q = np.zeros((data.n_sites, k))
+    q = np.zeros((data.n_sites, k)) if any(_is_soft(entry) for entry in y) else None
     for n, entry in enumerate(y):
         sites = layout.sites(n)
         count = sites.stop - sites.start
         if entry is None:
             continue
-        if _is_soft(entry):
+        if q is not None and _is_soft(entry):
             q[sites] = check_soft(f"{name}[{n}]", entry, count, k)
             continue
         values = _values(name, n, entry)
@@ -169,8 +169,9 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
                 f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
                 "Name all labels with classes=, where y may not show them all."
             ) from None
-        q[sites] = one_hot(labels[sites], k)
-    return SiteLabels(layout, labels, q, data.sizes)
+        if q is not None:
+            q[sites] = one_hot(labels[sites], k)
+    return SiteLabels(layout, labels, k, data.sizes, q)
 
 
 def encode_hard_labels(name: str, y: Sequence[Any], data: Dataset, classes: Sequence[Hashable]) -> SiteLabels:

@@ -59,12 +59,16 @@ class Rows:
     def pullback(self, values: Floats) -> Floats:
         """The transpose of these rows times values, which have one row for each of them."""
         total = np.zeros((self.n_columns, *values.shape[1:]))
+        self.add_pullback(values, total)
+        return total
+
+    def add_pullback(self, values: Floats, total: Floats) -> None:
+        """Adds what `pullback` gives to ``total``."""
         v, start = values.astype(self.matrix.dtype, copy=False), 0
         for a, b in self.blocks:
             # Transposed twice: BLAS takes the tall matrix by rows.
             total += (v[start : start + b - a].T @ self.matrix[a:b]).T
             start += b - a
-        return total
 
     def minimum(self) -> float:
         """The least number of the matrix, or zero."""

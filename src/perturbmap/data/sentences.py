@@ -19,7 +19,7 @@ from perturbmap.potentials import Layout, offsets_of
 class Sentences(StoredExamples):
     """Chains whose features are the rows of one CSR matrix, in order: as X, and as a list of their matrices.
 
-    matrix : (n_tokens, n_features), finite numbers
+    matrix : (n_tokens, n_features), a CSR matrix of finite numbers; ones are not kept
     counts : the number of tokens of each sentence
 
     >>> import scipy.sparse as sp
@@ -29,7 +29,8 @@ class Sentences(StoredExamples):
     """
 
     def __init__(self, matrix: sp.csr_array, counts: Any) -> None:
-        self._matrix, self._offsets = matrix, offsets_of(counts)
+        self._matrix, self._offsets = SparseMatrix.joined([matrix]), offsets_of(counts)
+        self._dtype = matrix.dtype
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -42,7 +43,7 @@ class Sentences(StoredExamples):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         n = range(len(self))[index]
-        return self._matrix[self._offsets[n] : self._offsets[n + 1]]
+        return self._matrix[self._offsets[n] : self._offsets[n + 1]].astype(self._dtype, copy=False)
 
     def __iter__(self) -> Iterator[sp.csr_array]:
         return (self[n] for n in range(len(self)))
@@ -51,5 +52,5 @@ class Sentences(StoredExamples):
     def dataset(self) -> Dataset:
         """All sentences as one data set; their numbers are not copied."""
         offsets: NDArray[np.int64] = self._offsets
-        rows = SparseRows(SparseMatrix.joined([self._matrix]), offsets[:-1], offsets[1:])
+        rows = SparseRows(self._matrix, offsets[:-1], offsets[1:])
         return Dataset(Layout.of_counts(np.diff(offsets)), rows, None, None, np.ones(int(offsets[-1])))

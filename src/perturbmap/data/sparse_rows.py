@@ -126,16 +126,10 @@ class SparseRows(CompressedRows):
         _core.sparse_product(self.matrix.in_core, self.starts, self.stops, w, out, threads(self._n_threads))
         return out.reshape(len(out), *weights.shape[1:])
 
-    def pullback(self, values: Floats) -> Floats:
-        """The transpose of these rows times values, which have one row for each of them."""
-        out = np.zeros((self.n_columns, *values.shape[1:]))
-        self.add_pullback(values, out)
-        return out
-
-    def add_pullback(self, values: Floats, out: Floats) -> None:
-        """Adds what `pullback` gives to ``out``, row by row."""
+    def add_pullback(self, values: Floats, total: Floats) -> None:
+        """Adds what `pullback` gives to ``total``, row by row."""
         v = np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), -1)
-        _core.sparse_pullback(self.matrix.in_core, self.starts, self.stops, v, out.reshape(len(out), -1))
+        _core.sparse_pullback(self.matrix.in_core, self.starts, self.stops, v, total.reshape(len(total), -1))
 
     def compact(self) -> tuple[SparseRows, Labels]:
         matrix, counts = self.matrix, self.stops - self.starts

@@ -62,4 +62,4 @@ def decode_for(task_loss: TaskLoss, q: Floats, layout: Layout, sizes: Floats) ->
 
     Weights that depend on the unknown labels, such as balanced areas, are taken in expectation.
     """
-    return decode(q, task_loss.site_weights(SiteLabels(layout, decode(q), q, sizes)))
+    return decode(q, task_loss.site_weights(SiteLabels.of_soft(q, layout, sizes, decode(q))))

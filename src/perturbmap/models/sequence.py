@@ -48,7 +48,7 @@ class SequenceModel(LinearModel):
         if self.min_count == 0 or not isinstance(data.features, CompressedRows):
             return None
         total = label_weights.sum(axis=1, keepdims=True)
-        q = np.divide(label_weights, total, out=np.zeros_like(label_weights), where=total > 0)
+        q = label_weights / np.where(total > 0, total, 1.0)
         learned = np.ones(self.n_weights(data, n_labels), dtype=bool)
         blocks = self.unpack(learned, data, n_labels)
         # Sums of probabilities that make a whole number are not always one.
@@ -65,12 +65,11 @@ class SequenceModel(LinearModel):
 
     def pullback(self, batch: Dataset, n_labels: int, moments: Moments) -> Floats:
         assert moments.pairwise is not None
-        return np.concatenate(
-            [
-                batch.features.pullback(moments.unary).ravel(),
-                moments.unary.sum(axis=0),
-                moments.pairwise.ravel(),
-                moments.unary[batch.is_root].sum(axis=0),
-                moments.unary[batch.is_leaf].sum(axis=0),
-            ]
-        )
+        gradient = np.zeros(self.n_weights(batch, n_labels))
+        blocks = self.unpack(gradient, batch, n_labels)
+        batch.features.add_pullback(moments.unary, blocks["features"])
+        blocks["bias"][...] = moments.unary.sum(axis=0)
+        blocks["transition"][...] = moments.pairwise
+        blocks["first"][...] = moments.unary[batch.is_root].sum(axis=0)
+        blocks["last"][...] = moments.unary[batch.is_leaf].sum(axis=0)
+        return gradient

@@ -19,7 +19,6 @@ from perturbmap.nn.tensors import Batch, Ragged, to_numpy
 from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials, SiteLabels
-from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.structures import Chain, InfeasibleError, Structure
 from perturbmap.support.checks import check_count
 
@@ -199,6 +198,9 @@ class StructuredLoss(_PerturbedLayer):
             rows = batch.site_values("labels", labels)
         except TypeError as error:
             raise TypeError(f"labels must be tensors or arrays of integers or of probabilities ({error}).") from None
+        size = np.ones(f.n_sites) if sizes is None else to_numpy(batch.site_values("sizes", sizes)).astype(np.float64)
+        if size.shape != (f.n_sites,) or not np.isfinite(size).all() or (size < 0).any():
+            raise ValueError("sizes must be finite numbers, one for each site, none negative.")
         given = to_numpy(rows)
         if given.ndim == 2:
             if not self.objective.takes_soft_labels:
@@ -206,15 +208,11 @@ class StructuredLoss(_PerturbedLayer):
                 raise ValueError(f"{name} learns from labels, not from soft ones: give integers in labels.")
             if rows.dtype in (torch.float16, torch.bfloat16):
                 given = _renormalised(given)
-            q = check_soft("labels", given, f.n_sites, f.n_labels)
-            y = np.full(f.n_sites, -1, dtype=np.int32)
+            known = SiteLabels.of_soft(check_soft("labels", given, f.n_sites, f.n_labels), f.layout, size)
         else:
             y = f.check_labels("labels", given, unknown=True)
-            q = one_hot(y, f.n_labels)
-        size = np.ones(f.n_sites) if sizes is None else to_numpy(batch.site_values("sizes", sizes)).astype(np.float64)
-        if size.shape != (f.n_sites,) or not np.isfinite(size).all() or (size < 0).any():
-            raise ValueError("sizes must be finite numbers, one for each site, none negative.")
-        return self.objective.targets(SiteLabels(f.layout, y, q, size))
+            known = SiteLabels(f.layout, y, f.n_labels, size)
+        return self.objective.targets(known)
 
 
 def _renormalised(q: NDArray[Any]) -> NDArray[Any]:

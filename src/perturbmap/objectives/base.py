@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Objective(Part):
     is_smooth: ClassVar[bool] = False
     #: Whether it is a hinge, ``f(y) - max_y' [f(y') + margin(y')]``, of which `augmented` is what is maximised.
     is_hinge: ClassVar[bool] = False
+    #: Whether it judges whole labellings, so that its label weights are q itself.
+    counts_labellings: ClassVar[bool] = False
     #: The marginals that it learns.
     marginal_method: ClassVar[MarginalMethod] = PINNED
 
@@ -77,7 +79,8 @@ class Objective(Part):
         if guess is not None and not self.takes_soft_labels:
             labels = whole.q.argmax(axis=1).astype(np.int32)
         each = np.ones(len(known.layout)) if weights is None else weights
-        return Targets(labels, self.label_weights(whole), known.is_complete, each)
+        c = whole.soft if self.counts_labellings else self.label_weights(whole)
+        return Targets(labels, known.n_labels, known.is_complete, each, c)
 
     def label_prior(self, known: SiteLabels) -> LabelPrior:
         """How much there is of each label and what it weighs, in fully labelled examples, if there are any.
@@ -93,11 +96,14 @@ class Objective(Part):
 class LabellingObjective(Objective):
     """An objective of whole labellings, right or wrong: the zero-one row of Table 1."""
 
+    counts_labellings = True
+
     @property
     def task_loss(self) -> TaskLoss:
         """The zero-one loss, which judges whole labellings."""
         return ZeroOne()
 
+    @final
     def label_weights(self, known: SiteLabels) -> Floats:
         """The label weights are q itself: no site counts by itself."""
         return known.q

@@ -23,8 +23,9 @@ class SiteLabels:
 
     layout : which sites are whose
     labels : (n_sites,), -1 where no label is known
-    q : (n_sites, n_labels); one-hot for labels, probabilities for soft labels, zero where nothing is known
+    n_labels : that a site may have
     sizes : (n_sites,), how much each site counts in a weighted loss
+    soft : (n_sites, n_labels), `q` itself, where there are probabilities; None: `labels` say all
 
     >>> from perturbmap.potentials import SiteLabels
     >>> known = SiteLabels.of([0, 1, -1], n_labels=2)
@@ -38,8 +39,9 @@ class SiteLabels:
 
     layout: Layout
     labels: Labels
-    q: Floats
+    n_labels: int
     sizes: Floats
+    soft: Floats | None = None
 
     @classmethod
     def of(
@@ -49,17 +51,23 @@ class SiteLabels:
         y = np.asarray(labels, dtype=np.int32)
         sites = Layout.of_counts([len(y)]) if layout is None else layout
         each = np.ones(len(y)) if sizes is None else np.asarray(sizes, dtype=np.float64)
-        return cls(sites, y, one_hot(y, n_labels), each)
+        return cls(sites, y, n_labels, each)
+
+    @classmethod
+    def of_soft(cls, q: Floats, layout: Layout, sizes: Floats, labels: Labels | None = None) -> SiteLabels:
+        """Probabilities of labels; ``labels`` where there are some among them that are certain."""
+        y = np.full(len(q), UNKNOWN, dtype=np.int32) if labels is None else labels
+        return cls(layout, y, int(q.shape[1]), sizes, q)
 
     @property
-    def n_labels(self) -> int:
-        """The number of labels that a site may have."""
-        return int(self.q.shape[1])
+    def q(self) -> Floats:
+        """(n_sites, n_labels); one-hot for labels, probabilities for soft labels, zero where nothing is known."""
+        return one_hot(self.labels, self.n_labels) if self.soft is None else self.soft
 
     @cached_property
     def is_known(self) -> Mask:
         """(n_sites,), whether something is known of the site."""
-        return np.asarray(self.q.sum(axis=1) > 0)
+        return np.asarray(self.labels >= 0 if self.soft is None else self.soft.sum(axis=1) > 0)
 
     @cached_property
     def is_complete(self) -> Mask:
@@ -78,9 +86,10 @@ class SiteLabels:
 
     def completed(self, guess: Floats) -> SiteLabels:
         """The same, with the probabilities ``guess`` at the sites of which nothing is known."""
-        return replace(self, q=np.where(self.is_known[:, None], self.q, guess))
+        return replace(self, soft=np.where(self.is_known[:, None], self.q, guess))
 
     def take(self, indices: NDArray[np.intp]) -> SiteLabels:
         """What is known of some examples."""
         sites = self.layout.sites_of(indices)
-        return SiteLabels(self.layout.take(indices), self.labels[sites], self.q[sites], self.sizes[sites])
+        soft = None if self.soft is None else self.soft[sites]
+        return SiteLabels(self.layout.take(indices), self.labels[sites], self.n_labels, self.sizes[sites], soft)

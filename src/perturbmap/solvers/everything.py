@@ -50,12 +50,16 @@ class Everything:
             problem = replace(problem, structure=structure.with_threads(1))
         #: Where the weights that are learned are in w.
         self.at: Positions = slice(None) if problem.learned is None else np.flatnonzero(problem.learned)
+        self._learns_all = problem.learned is None
+        # Where a weight is among those that are learned; of examples in memory it is asked for once.
         self._rank = None if problem.learned is None else np.cumsum(problem.learned, dtype=np.int32) - 1
         self._n_weights = problem.n_weights
         self._problem = problem
         self._chunks = [] if self._shards else _chunks(problem, self._size)
         # Those of a store are made when their turn comes, and forgotten: its features stay on disk.
-        self._pieces = [self._piece(chunk) for chunk in self._chunks] if problem.data.store is None else None
+        self._pieces: list[Piece] | None = None
+        if problem.data.store is None:
+            self._pieces, self._rank = [self._piece(chunk) for chunk in self._chunks], None
         self._pool = ThreadPoolExecutor(max(1, min(n_workers, len(self._chunks))))
 
     def __enter__(self) -> Everything:
@@ -66,7 +70,7 @@ class Everything:
         self._pool.shutdown(cancel_futures=True)
 
     def _among_learned(self, at: Positions) -> Positions:
-        return at if self._rank is None else self._rank[at].astype(np.intp)
+        return at if self._rank is None else self._rank[at]
 
     def _piece(self, chunk: NDArray[np.intp]) -> Piece:
         """The examples of a chunk; its weights are those that are learned, and looked up among them."""
@@ -75,7 +79,7 @@ class Everything:
 
     def all_weights(self, learned: Floats) -> Floats:
         """The weights w of those that are learned: the others are zero."""
-        if self._rank is None:
+        if self._learns_all:
             return learned
         w = np.zeros(self._n_weights)
         w[self.at] = learned

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perturbmap.potentials import Floats, Mask
 
 #: Positions in w: some of them, each once, or all.
-Positions = NDArray[np.intp] | slice
+Positions = NDArray[np.intp] | NDArray[np.int32] | slice
 # Factors that have become so small are multiplied out: the scale, which divides, loses three digits until then, and
 # the rest, which weighs what is long past, none.
 _LEAST_SCALE, _LEAST_REST = 1e-3, 1e-100

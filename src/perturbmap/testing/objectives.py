@@ -119,8 +119,7 @@ def _questions(
     if objective.takes_soft_labels:
         others = [known.q, *(SiteLabels.of(a_labelling(rng, definition, f), f.n_labels).q for _ in range(2))]
         q = np.average(others, axis=0, weights=[2, 1, 1])
-        unlabelled = np.full(f.n_sites, -1, dtype=np.int32)
-        yield _Question(f, SiteLabels(f.layout, unlabelled, q, sizes), weights, noise)
+        yield _Question(f, SiteLabels.of_soft(q, f.layout, sizes), weights, noise)
 
 
 def _check_what_it_says(objective: Objective) -> None:

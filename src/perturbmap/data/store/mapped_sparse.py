@@ -79,14 +79,13 @@ class MappedSparseRows(RowsOfShards, CompressedRows):
         """Rows times weights, in double precision."""
         return np.concatenate([part @ weights for part in self._parts()])
 
-    def pullback(self, values: Floats) -> Floats:
-        """The transpose of these rows times values, which have one row for each of them."""
-        out, first = np.zeros((self.n_columns, *values.shape[1:])), 0
+    def add_pullback(self, values: Floats, total: Floats) -> None:
+        """Adds what `pullback` gives to ``total``, a few thousand rows at a time."""
+        first = 0
         for part in self._parts():
             last = first + int(part.stops[-1])
-            part.add_pullback(values[first:last], out)
+            part.add_pullback(values[first:last], total)
             first = last
-        return out
 
     def compact(self) -> tuple[SparseRows, Labels]:
         return self.loaded().compact()

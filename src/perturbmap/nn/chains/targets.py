@@ -78,7 +78,8 @@ def _weighted(objective: Objective, batch: ChainBatch, y: Tensor, q: Tensor, siz
     """Label weights of any other loss, which is asked on the CPU: losses know arrays."""
     is_site = batch.is_site
     sizes = torch.ones_like(is_site, dtype=torch.float64) if size is None else size.double()
-    arrays = (t[is_site].cpu().numpy() for t in (y, q.double(), sizes))
-    known = SiteLabels(Layout.of_counts(batch.lengths.cpu().numpy().astype(np.int64)), *arrays)
+    labels, soft, size_of = (t[is_site].cpu().numpy() for t in (y, q.double(), sizes))
+    layout = Layout.of_counts(batch.lengths.cpu().numpy().astype(np.int64))
+    known = SiteLabels.of_soft(soft, layout, size_of, labels)
     c = torch.from_numpy(objective.label_weights(known)).to(q.device, q.dtype)
     return torch.zeros_like(q).index_put((is_site,), c)
