@@ -167,7 +167,7 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
             bad = next(v for v in values if not _is_unknown(v) and v not in number)
             raise ValueError(
                 f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
-                "Name all labels with classes=, where y may not show them all."
+                "Where the labels that are learned from may not show them all, name all of them with classes=."
             ) from None
         q[sites] = one_hot(labels[sites], k)
     return SiteLabels(layout, labels, q, data.sizes)

@@ -28,6 +28,10 @@ class Snakes(NamedTuple):
     X_test: list[NDArray[np.int64]]
     y_test: list[NDArray[np.int64]]
 
+    def __repr__(self) -> str:
+        """In a line, without the grids themselves."""
+        return f"Snakes({len(self.X_train)} grids to learn from, {len(self.X_test)} to be tested on)"
+
 
 def load_snakes() -> Snakes:
     """The snakes, from the file in the package.
