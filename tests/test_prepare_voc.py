@@ -171,7 +171,7 @@ def test_further_images_are_unlabelled(voc: Path, tmp_path: Path) -> None:
 def test_mistakes_are_named_and_nothing_is_left_behind(
     voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that exists, one that is no VOC, an unknown class, an interruption."""
+    """A folder that exists, one that is not VOC, an unknown class, an interruption."""
     out = tmp_path / "out"
     (tmp_path / "there").mkdir()
     calls: list[tuple[Any, str]] = [

@@ -39,7 +39,7 @@ def _is_unknown(value: Hashable) -> bool:
 
 
 def _check_classes(name: str, values: Iterable[Hashable]) -> None:
-    """Raises ValueError for a value that is no label: NaN, NaT and NA do not equal themselves."""
+    """Raises ValueError for a value that is not a label: NaN, NaT and NA do not equal themselves."""
     for value in values:
         try:
             is_one = bool(value == value)
@@ -47,7 +47,7 @@ def _check_classes(name: str, values: Iterable[Hashable]) -> None:
             is_one = False
         if not is_one:
             raise ValueError(
-                f"{name} holds {value!r}, which is no label: write None or -1 where a label is not known."
+                f"{name} holds {value!r}, which is not a label: write None or -1 where a label is not known."
             )
 
 
