@@ -77,7 +77,7 @@ PART: dict[str, Any] = {"class": "DoubleSGD", "own": False}
         # The text.
         (about(history=DEEP), "nested too deeply"),
         (lambda d: archive_array(d, "about", npy(np.array(10**12))), "is damaged"),
-        (lambda d: archive_array(d, "about", npy(np.frombuffer(b"\xff\xfe{", np.uint8))), "no JSON text"),
+        (lambda d: archive_array(d, "about", npy(np.frombuffer(b"\xff\xfe{", np.uint8))), "not JSON text"),
         (lambda d: archive_about(d, [1, 2]), "is not a perturbmap estimator"),
         (about(format_version=[9] * 10**5), "has format version [9, 9"),
         # Parameters.

@@ -100,7 +100,7 @@ def test_a_damaged_truncated_or_foreign_file_is_named(tmp_path: Path) -> None:
         else:
             np.testing.assert_array_equal(found.coef_, est.coef_)
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(ValueError, match="no perturbmap file"):
+    with pytest.raises(ValueError, match="not a perturbmap file"):
         StructuredPredictor.load(tmp_path / "other.npz")
     with pytest.raises(FileNotFoundError):
         StructuredPredictor.load(tmp_path / "nothing.pm")

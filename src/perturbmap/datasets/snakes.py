@@ -38,6 +38,8 @@ def load_snakes() -> Snakes:
 
     >>> from perturbmap.datasets import load_snakes
     >>> snakes = load_snakes()
+    >>> snakes
+    Snakes(200 grids to learn from, 100 to be tested on)
     >>> len(snakes.X_train), snakes.X_train[0].shape, sorted(snakes.y_train[0][snakes.y_train[0] > 0].tolist())
     (200, (7, 6), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     """
