@@ -167,6 +167,11 @@ def test_the_headlines_of_the_readme_are_in_the_tables() -> None:
         assert not missing, f"README says {result!r}, but {page} has no {sorted(missing)}"
 
 
+def test_the_readme_is_one_screen_and_a_bit() -> None:
+    """What does not fit belongs in the documentation."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
+
+
 def test_the_long_description_leads_nowhere_but_to_the_web() -> None:
     """As the build makes it of README: no picture, and no link into the repository."""
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it first")
