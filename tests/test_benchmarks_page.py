@@ -1,12 +1,14 @@
 """What `make bench` writes: a page that can be read, with what was met, what was missed and what did not run."""
 
 import json
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import page
+from benchmarks import harness, page
 from benchmarks.harness import Benchmark, Line, MissingError, Section, benchmarks_of, run_sections
 
 RUN = page.Run(
@@ -92,3 +94,26 @@ def test_what_is_missing_is_named_and_the_others_run(capsys: pytest.CaptureFixtu
     assert "skipped: data: DATA=folder must name it" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="No benchmark has the word 'nothing'"):
         list(run_sections(everything, only="nothing"))
+
+
+def test_the_command_writes_a_full_run_and_no_part_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sections are in the page and in the file; with ``--only``, the page is refused and stays as it is."""
+
+    def works() -> Iterator[Line]:
+        yield Line("work", "peer", 3.0, 2)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(harness, "benchmarks_of", lambda module: [Benchmark(module, works)])
+    target = tmp_path / "page.md"
+    target.write_text(f"{page.BEGIN}\n{page.END}\n")
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "core", "--write", "page.md"])
+    with pytest.raises(SystemExit):
+        runpy.run_module("benchmarks", run_name="__main__")
+    assert target.read_text() == f"{page.BEGIN}\n{page.END}\n"
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--write", "page.md"])
+    runpy.run_module("benchmarks", run_name="__main__")
+    titles = [line for line in target.read_text().splitlines() if line.startswith("### ")]
+    found = json.loads((tmp_path / "build" / "bench.json").read_text())
+    assert titles == [f"### {section['title']}" for section in found["sections"]]
+    assert len(titles) == 12
+    assert f"{len(titles)} of {len(titles)} bars met" in target.read_text()
