@@ -61,9 +61,9 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# make bench ONLY=word runs the lines whose name has the word.
+# make bench ONLY=word runs the lines whose name has the word; make bench WRITE=docs/benchmarks.md writes a full run there.
 bench: $(VENV)/installed-bench
-	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write "$(WRITE)")
 
 $(VENV)/installed-dist: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[dist]"

@@ -142,7 +142,7 @@ def small_pins(name: str, bars: tuple[float, float]) -> Iterator[Line]:
 PIN_COST: dict[tuple[int, str], float] = {}
 
 
-def large_pins(n: int, name: str) -> Iterator[Line]:
+def large_pins(n: int, name: str) -> Iterator[Line | str]:
     """D = 2,000 and 20,000: the peer's pins are sampled, and neither build, first cut nor read-out is counted."""
     n_copies = max(1, 20_000 // n)
     f, weights = superpixel_like(n, COUPLINGS[name], n_copies, seed=2)
@@ -171,15 +171,13 @@ def large_pins(n: int, name: str) -> Iterator[Line]:
     yield Line(work, "PyMaxflow, rebuilt for each pin", slow / len(pins) / per_pin, 5)
     yield Line(work, "PyMaxflow, reuse_trees, no read-out", fast / samples / per_pin, 5)
     if n == 20_000 and name == "strong":
-        print("\n  microseconds per pin, ours:")
         for coupling in COUPLINGS:
             costs = [
                 f"D={d:,}: {PIN_COST[d, coupling] * 1e6:.2f}"
                 for d in (150, 2000, 20_000)
                 if (d, coupling) in PIN_COST
             ]
-            print(f"    {coupling:<9}" + "   ".join(costs))
-        print()
+            yield f"microseconds per pin, ours, {coupling} coupling: " + ", ".join(costs)
 
 
 def one_cut() -> Iterator[Line]:

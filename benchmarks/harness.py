@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,32 @@ class Line:
     def bar_text(self) -> str:
         return f"{'>=' if self.at_least else '<='} {self.bar:g}"
 
+    @property
+    def ratio_text(self) -> str:
+        """Three digits, and all of them before the point."""
+        return f"{self.ratio:,.0f}" if 100 <= self.ratio < 1e9 else f"{self.ratio:.3g}"
+
+
+class MissingError(Exception):
+    """A benchmark cannot run here; the message says what it lacks."""
+
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Something to run, with the names of the lines it makes, so that ONLY can choose before it runs."""
+    """Something to run, with a name, so that ONLY can choose before it runs; a text among its lines is a remark."""
 
     name: str
-    run: Callable[[], Iterator[Line]]
+    run: Callable[[], Iterator[Line | str]]
+
+
+@dataclass
+class Section:
+    """What one file of benchmarks found: lines, remarks, and the names of those that did not run, with the reason."""
+
+    title: str
+    lines: list[Line] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 def interleaved(
@@ -52,23 +70,51 @@ def interleaved(
     return [statistics.median(times) for times in seconds]
 
 
-def report(benchmarks: Sequence[Benchmark], only: str, out: Path) -> None:
-    """Runs the benchmarks whose name has the word ``only``; prints each line as it comes, writes all to ``out``."""
-    chosen = [b for b in benchmarks if only.lower() in b.name.lower()]
-    if not chosen:
-        names = "\n  ".join(b.name for b in benchmarks)
+def benchmarks_of(module: str) -> list[Benchmark]:
+    """The benchmarks of a file; one that says what is missing where a library that it imports is not installed."""
+    try:
+        return list(importlib.import_module(f"benchmarks.{module}").BENCHMARKS)
+    except ModuleNotFoundError as error:
+        reason = f"{error.name} is not installed"
+
+        def run() -> Iterator[Line]:
+            raise MissingError(reason)
+            yield
+
+        return [Benchmark(module, run)]
+
+
+def run_sections(sections: Mapping[str, Sequence[Benchmark]], only: str) -> Iterator[Section]:
+    """Runs the benchmarks whose name has the word ``only``, and prints each line as it comes."""
+    chosen = {title: [b for b in some if only.lower() in b.name.lower()] for title, some in sections.items()}
+    if not any(chosen.values()):
+        names = "\n  ".join(b.name for some in sections.values() for b in some)
         raise SystemExit(f"No benchmark has the word {only!r} in its name. There are:\n  {names}")
-    lines: list[Line] = []
     print(f"{'ratio':>8}  {'bar':>7}  met  {'work':<76}  peer", flush=True)
-    for benchmark in chosen:
+    for title, some in chosen.items():
+        section = Section(title)
+        for benchmark in some:
+            _run_into(section, benchmark)
+        if some:
+            yield section
+
+
+def _run_into(section: Section, benchmark: Benchmark) -> None:
+    try:
         for line in benchmark.run():
-            lines.append(line)
-            print(
-                f"{line.ratio:>8.3g}  {line.bar_text:>7}  {'yes' if line.met else 'NO':<3}  "
-                f"{line.work:<76}  {line.peer}",
-                flush=True,
-            )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"work": x.work, "peer": x.peer, "ratio": float(x.ratio), "bar": x.bar_text, "met": x.met} for x in lines]
-    out.write_text(json.dumps(rows, indent=2) + "\n")
-    print(f"\n{sum(x.met for x in lines)} of {len(lines)} bars met; written to {out}.")
+            if isinstance(line, str):
+                section.remarks.append(line)
+                print(f"  {line}", flush=True)
+                continue
+            section.lines.append(line)
+            met = "yes" if line.met else "NO"
+            print(f"{line.ratio_text:>8}  {line.bar_text:>7}  {met:<3}  {line.work:<76}  {line.peer}", flush=True)
+    except (MissingError, ModuleNotFoundError) as reason:
+        section.skipped[benchmark.name] = str(reason)
+        print(f"  skipped: {benchmark.name}: {reason}", flush=True)
+
+
+def count_of_met(sections: Iterable[Section]) -> str:
+    """How many bars are met, as a sentence without its end."""
+    lines = [line for section in sections for line in section.lines]
+    return f"{sum(line.met for line in lines)} of {len(lines)} bars met"

@@ -212,7 +212,7 @@ def variance_times_time(name: str, make: Callable[[Objective], Problem], size: i
     )
 
 
-def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
+def superpixel_step(name: str, at_start: bool) -> Iterator[Line | str]:
     """All pins and a whole step, against every pin from scratch: built and solved by our own cuts."""
     problem = superpixel_problem(MarginalLogLikelihood())
     zeros = np.zeros(problem.model.n_weights(problem.data, 2))
@@ -266,8 +266,8 @@ def superpixel_step(name: str, at_start: bool) -> Iterator[Line]:
         repeats=15,
     )
     share = (both - alone) / step
-    print(
-        f"  superpixels {name}: a step of 32 graphs takes {step * 1e3:.2f} ms: cuts and pins {ours / step:.0%}, "
+    yield (
+        f"superpixels {name}: a step of 32 graphs takes {step * 1e3:.2f} ms: cuts and pins {ours / step:.0%}, "
         f"features {share:.0%}, the rest {1 - ours / step - share:.0%}"
     )
     yield Line(

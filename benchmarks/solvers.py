@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Benchmark, Line
+from benchmarks.harness import Benchmark, Line, MissingError
 from benchmarks.learning import LETTERS, make_problem, ocr_fold_0
 from perturbmap import LBFGS, Chain, DoubleSGD, MarginalLogLikelihood, PlainStep, SequenceModel
 from perturbmap.noise import Domain, Purpose
@@ -55,8 +55,7 @@ def horses() -> Iterator[Line]:
     """147 images, weighted, l2 = 3e-3: within 0.001 of the best objective that is known, that of a long L-BFGS."""
     folder = os.environ.get("HORSES")
     if folder is None:
-        print("  skipped: HORSES=folder names the horses (perturbmap prepare-voc)")
-        return
+        raise MissingError("HORSES=folder must name the horses (perturbmap prepare-voc)")
     from perturbmap.experiments.horses.data import load_horses
     from perturbmap.experiments.horses.learning import make_problem as make_horse_problem
     from perturbmap.experiments.horses.plan import Task

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core import superpixel_like
-from benchmarks.harness import Benchmark, Line, interleaved
+from benchmarks.harness import Benchmark, Line, MissingError, interleaved
 from perturbmap import (
     BinaryGraph,
     DoubleSGD,
@@ -67,15 +67,13 @@ def examples(n: int) -> Iterator[tuple[Example, np.ndarray]]:
 
 
 @contextmanager
-def made_store(n: int, n_shards: int | None = None, room: int = 0) -> Iterator[Path | None]:
-    """The folder of a store of n examples, removed at the end; None where the disk has not ``room`` bytes."""
+def made_store(n: int, n_shards: int | None = None, room: int = 0) -> Iterator[Path]:
+    """The folder of a store of n examples, removed at the end; the disk must have ``room`` bytes."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < room:
-        print(
-            f"  skipped: {tempfile.gettempdir()} has {free / GB:.1f} GB to spare, a store of this size asks for more"
+        raise MissingError(
+            f"{tempfile.gettempdir()} has {free / GB:.1f} GB to spare, a store of this size asks for more"
         )
-        yield None
-        return
     with tempfile.TemporaryDirectory(prefix="perturbmap-bench-") as folder:
         write_store(
             Path(folder) / "store",
@@ -104,8 +102,6 @@ def memory() -> Iterator[Line]:
     """One pass over 8 GB in a fresh process: the peak above that of a process that fitted next to nothing."""
     n = -(-8 * GB // EXAMPLE_BYTES)
     with made_store(n, room=10 * GB) as folder:
-        if folder is None:
-            return
         code = f"from benchmarks.store import measure_memory; measure_memory({str(folder)!r})"
         done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
         before, after = map(float, done.stdout.split())
@@ -163,8 +159,6 @@ def steps() -> Iterator[Line]:
 def two_processes_marginals() -> Iterator[Line]:
     """100 perturbations of 2,000 examples."""
     with made_store(2000, room=3 * GB) as folder:
-        if folder is None:
-            return
         store = Store(folder)
         fitted = predictor(DoubleSGD(n_passes=5)).fit(*map(list, zip(*examples(N_BLOCKS), strict=True)))
 
@@ -181,8 +175,6 @@ def two_processes_fit() -> Iterator[Line]:
     """Rounds of local steps on eight shards; each of a fit's processes finds the shards it had before."""
     n, n_passes = 4000, 1
     with made_store(n, n_shards=8, room=7 * GB) as folder:
-        if folder is None:
-            return
         store = Store(folder)
 
         def fit(n_jobs: int) -> None:

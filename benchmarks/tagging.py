@@ -19,7 +19,7 @@ import numpy as np
 import pycrfsuite
 import scipy.sparse as sp
 
-from benchmarks.harness import Benchmark, Line, interleaved
+from benchmarks.harness import Benchmark, Line, MissingError, interleaved
 from perturbmap import LBFGS, Chain, DoubleSGD, ExactLogLikelihood, StructuredPredictor
 from perturbmap.experiments.tagging.data import Corpus
 from perturbmap.experiments.tagging.learning import forget_peak_memory, memory
@@ -34,11 +34,10 @@ N_PASSES = 5
 FEATURES = "neighbours"
 
 
-def folder() -> Path | None:
-    """Where the sentences are; None where nobody says."""
+def folder() -> Path:
+    """Where the sentences are."""
     if "TAGGING" not in os.environ:
-        print("  skipped: TAGGING=folder names the sentences (perturbmap reproduce tagging)")
-        return None
+        raise MissingError("TAGGING=folder must name the sentences (perturbmap reproduce tagging)")
     return Path(os.environ["TAGGING"])
 
 
@@ -109,8 +108,6 @@ def algorithm_2(where: Path) -> dict[str, float]:
 
 def learning() -> Iterator[Line]:
     where = folder()
-    if where is None:
-        return
     with TemporaryDirectory() as temporary:
         peer = in_a_process(crfsuite, where, Path(temporary) / "crfsuite")
     name = f"python-crfsuite, {peer['cpu']:.0f} CPU s, {peer['memory']:.0f} MB, loss {peer['loss']:.0f}"
@@ -143,8 +140,6 @@ def small() -> Iterator[Line]:
 
 def tagging() -> Iterator[Line]:
     where = folder()
-    if where is None:
-        return
     corpus = Corpus.load(where, 1000)
     X, y = corpus.training_set(FEATURES, "all")
     dev = corpus.tokens("dev", FEATURES)

@@ -21,11 +21,11 @@ extensions = [
     "plain_docstrings",
     "decision_links",
 ]
-exclude_patterns = ["_ext", "README.md", "pypi.md", "**/*.ipynb", "**/*.py", "**/*.md5", "**/*.zip", "**/*.json"]
+exclude_patterns = ["_ext", "README.md", "**/*.ipynb", "**/*.py", "**/*.md5", "**/*.zip", "**/*.json"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 # Pages are Markdown; the anchors of their headings are those that GitHub makes.
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "signature"

@@ -366,7 +366,7 @@ def test_features_at_the_limit_are_learned_from_without_a_warning() -> None:
 )
 def test_what_is_no_label_is_named(y: list[object]) -> None:
     """NaN is neither a class nor "unknown": it is said how the latter is written."""
-    message = r"y\[0\] (holds nan, which is no label: write None or -1|must hold labels such as numbers)"
+    message = r"y\[0\] (holds nan, which is not a label: write None or -1|must hold labels such as numbers)"
     with pytest.raises(ValueError, match=message):
         StructuredPredictor(SequenceModel()).fit([np.zeros((3, 2))], y)
     p = StructuredPredictor(SequenceModel()).fit([np.ones((3, 2))], [[0, 1, 1]])

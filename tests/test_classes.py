@@ -83,7 +83,7 @@ def test_classes_are_read_as_they_were_written(classes: Classes, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[1, 2]", "it must hold"),
         ('{"a": 1}', "from 2 to 255, but there are 1"),
         ('{"a": 1, "b": 1}', "1 stands for two"),
@@ -127,8 +127,8 @@ def test_masks_of_numbers_palettes_and_colours_are_labels(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("classes", "pixels", "suffix", "message"),
     [
-        (THREE, np.full((20, 20), 5), ".png", "holds 5, which is no class"),
-        (COLOURED, np.full((20, 20, 3), 7), ".png", r"holds \[7, 7, 7\], which is no class"),
+        (THREE, np.full((20, 20), 5), ".png", "holds 5, which is not a class"),
+        (COLOURED, np.full((20, 20, 3), 7), ".png", r"holds \[7, 7, 7\], which is not a class"),
         (THREE, np.full((20, 20), 4), ".jpg", "JPEG changes numbers"),
         (THREE, np.full((20, 20, 3), [4, 9, 7]), ".png", "coloured, but classes are numbers"),
     ],

@@ -151,6 +151,41 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
         assert re.search(directive, written, flags=re.MULTILINE), f"{module}.{name} is on no page of docs/api"
 
 
+#: Of the headline table: what is said, the result, the command, and the page that has all of it.
+HEADLINE = re.compile(r"^\| [^|]+ \| ([^|]+) \| `[^|]+` \| \[[^|]+\]\((docs/\w+\.md)\) \|$", flags=re.MULTILINE)
+FIGURE = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def test_the_headlines_of_the_readme_are_in_the_tables() -> None:
+    """Every figure of a result stands in the page that it is from, digit by digit."""
+    rows = HEADLINE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(rows) >= 5
+    for result, page in rows:
+        figures = FIGURE.findall(result)
+        assert figures
+        missing = set(figures) - set(FIGURE.findall((ROOT / page).read_text(encoding="utf-8")))
+        assert not missing, f"README says {result!r}, but {page} has no {sorted(missing)}"
+
+
+def test_the_readme_is_one_screen_and_a_bit() -> None:
+    """What does not fit belongs in the documentation."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
+
+
+def test_the_long_description_leads_nowhere_but_to_the_web() -> None:
+    """As the build makes it of README: no picture, and no link into the repository."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it first")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for rule in settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    assert "![" not in text
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links
+    assert all(link.startswith("https://") for link in links)
+    assert "Which tool for what" in text
+
+
 def test_the_link_checker_finds_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing file, a missing anchor, an address that is none, and what would be fetched from elsewhere."""
     monkeypatch.syspath_prepend(str(DOCS))

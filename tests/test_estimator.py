@@ -530,7 +530,10 @@ def test_a_model_that_renumbers_streams_is_refused() -> None:
         (lambda X, y: (X[0], y[0]), "X must be a list of examples"),
         (lambda X, y: ([x[:, 0] for x in X], y), r"features of example 0 must have shape \(n_sites, n_features\)"),
         (lambda X, y: ([X[0][:, :2], *X[1:]], y), "features must have the same number of columns"),
-        (lambda X, y: ([X[0] * np.nan, *X[1:]], y), "features of example 0 must be finite"),
+        (
+            lambda X, y: ([X[0] * np.nan, *X[1:]], y),
+            r"features of example 0 must be finite, but entry \[0, 0\] is nan",
+        ),
         (lambda X, y: (X, [y[0][:-1], *y[1:]]), r"y\[0\] must have one label for each site"),
         (lambda X, y: (X, None), "y must be a list"),
         (lambda X, y: (X, [0, 1, 0, 1, 0, 1]), r"y\[0\] must be a sequence of labels"),

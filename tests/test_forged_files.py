@@ -77,8 +77,8 @@ PART: dict[str, Any] = {"class": "DoubleSGD", "own": False}
         # The text.
         (about(history=DEEP), "nested too deeply"),
         (lambda d: archive_array(d, "about", npy(np.array(10**12))), "is damaged"),
-        (lambda d: archive_array(d, "about", npy(np.frombuffer(b"\xff\xfe{", np.uint8))), "no JSON text"),
-        (lambda d: archive_about(d, [1, 2]), "is no perturbmap estimator"),
+        (lambda d: archive_array(d, "about", npy(np.frombuffer(b"\xff\xfe{", np.uint8))), "not JSON text"),
+        (lambda d: archive_about(d, [1, 2]), "is not a perturbmap estimator"),
         (about(format_version=[9] * 10**5), "has format version [9, 9"),
         # Parameters.
         (about(parameters=3), "its parameters are 3"),
@@ -95,7 +95,7 @@ PART: dict[str, Any] = {"class": "DoubleSGD", "own": False}
             parameter("solver", {"class": "Mine", "own": True, "params": {}}),
             "pass its class, load(path, parts=[Mine])",
         ),
-        (parameter("decoding", {"class": "Decoding", "value": "x"}), "'x', which is no Decoding"),
+        (parameter("decoding", {"class": "Decoding", "value": "x"}), "'x', which is not a Decoding"),
         (parameter("classes", {"range": [0, 10**18, 1]}), "classes must be at most"),
         (parameter("classes", {"range": [0, 1]}), "has a range of [0, 1]"),
         (parameter("classes", {"tuple": 3}), "has a tuple of 3"),

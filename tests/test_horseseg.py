@@ -131,14 +131,14 @@ def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:
         load_horseseg_mat(path)
     path.write_bytes(b"not a file of that kind")
     for load in (load_horseseg_mat, load_horseseg_features):
-        with pytest.raises(ValueError, match="is no HDF5 file"):
+        with pytest.raises(ValueError, match="is not an HDF5 file"):
             load(path)
     write_mat(path, {"train": made})
     with pytest.raises(ValueError, match=r"has no variable patterns_test; it has .*patterns_train"):
         load_horseseg_mat(path, "test")
     with pytest.raises(ValueError, match='part must be "train" or "test"'):
         load_horseseg_mat(path, "medium")
-    with pytest.raises(ValueError, match=r"it is no horse-features\.bin"):
+    with pytest.raises(ValueError, match=r"it is not a horse-features\.bin"):
         load_horseseg_features(path)
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ValueError, match=r"horses\.mat"):

@@ -174,7 +174,7 @@ def test_masks_of_both_conventions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_mask(saved(black_white, "RGB")), [[0, 1, 1, 0]])
     np.testing.assert_array_equal(read_mask(saved(black_white, "1")), [[0, 1, 1, 0]])
     assert read_mask(path).dtype == np.uint8
-    with pytest.raises(ImageError, match=r"mask\.png is no mask.*0 to 13"):
+    with pytest.raises(ImageError, match=r"mask\.png is not a mask.*0 to 13"):
         read_mask(saved([[0, 13]]))
     Image.fromarray(np.array([[[0, 255, 0]]], dtype=np.uint8)).save(path)
     with pytest.raises(ImageError, match="coloured"):

@@ -146,7 +146,9 @@ def photo(mask: Grey) -> Grey:
 def test_what_is_not_of_two_greys_is_refused(make: Any, why: str, tmp_path: Path) -> None:
     """With the file's name, the reason, and what to do; a threshold settles it."""
     path = save(make(drawn()), tmp_path / "odd.png")
-    with pytest.raises(ImageError, match=rf"odd\.png is no mask: .*{why}.*--mask-threshold T, or mask_threshold=T"):
+    with pytest.raises(
+        ImageError, match=rf"odd\.png is not a mask: .*{why}.*--mask-threshold T, or mask_threshold=T"
+    ):
         read_mask(path)
     values = np.asarray(Image.open(path))
     np.testing.assert_array_equal(read_mask(path, mask_threshold=100.5), values >= 100.5)
@@ -177,7 +179,7 @@ def test_a_mask_with_void_is_never_cut(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_mask(path), values)
     np.testing.assert_array_equal(read_mask(path, mask_threshold=255), values == 255)
     blurred = save(255 * drawn(), tmp_path / "m.jpg", quality=75)
-    with pytest.raises(ImageError, match=r"m\.jpg is no mask with void"):
+    with pytest.raises(ImageError, match=r"m\.jpg is not a mask with void"):
         read_mask(blurred, binary=False)
 
 
@@ -276,18 +278,18 @@ def test_a_threshold_is_used_for_all(folder: Path) -> None:
 def test_one_error_tells_of_all_that_are_refused(folder: Path) -> None:
     """And not a warning for each, in which the error would be lost."""
     files = many(folder, **{name: trimap(drawn(n)) for n, name in enumerate("abcdef")})
-    with pytest.raises(ValueError, match=r"a-mask\.png is no mask: .*127.*The first of 6 such masks"):
+    with pytest.raises(ValueError, match=r"a-mask\.png is not a mask: .*127.*The first of 6 such masks"):
         Masks(files)
     files[folder / "a.png"].write_bytes(b"no")
     with (
         pytest.warns(SkippedImageWarning, match=r"a-mask\.png is damaged"),
-        pytest.raises(ValueError, match=r"b-mask\.png is no mask.*first of 5"),
+        pytest.raises(ValueError, match=r"b-mask\.png is not a mask.*first of 5"),
     ):
         Masks(files)
     Image.fromarray(scene(0)[0]).save(files[folder / "b.png"])
     with (
         pytest.warns(SkippedImageWarning, match=r"a-mask\.png is damaged"),
-        pytest.raises(ValueError, match=r"b-mask\.png is no mask: it is coloured"),
+        pytest.raises(ValueError, match=r"b-mask\.png is not a mask: it is coloured"),
     ):
         Masks(files)
 
@@ -362,7 +364,7 @@ def test_the_command_refuses_masks_of_three_greys_unless_told(small: Path) -> No
     done = fit_small(small)
     assert done.code == 1
     assert len(done.stderr.splitlines()) == 1
-    assert "s0.png is no mask: it holds 0, 127 and 255" in done.stderr
+    assert "s0.png is not a mask: it holds 0, 127 and 255" in done.stderr
     assert "--mask-threshold T" in done.stderr
     assert not (small / "m.pm").exists()
     done = fit_small(small, "--mask-threshold", 200)

@@ -100,7 +100,7 @@ def test_a_damaged_truncated_or_foreign_file_is_named(tmp_path: Path) -> None:
         else:
             np.testing.assert_array_equal(found.coef_, est.coef_)
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(ValueError, match="no perturbmap file"):
+    with pytest.raises(ValueError, match="not a perturbmap file"):
         StructuredPredictor.load(tmp_path / "other.npz")
     with pytest.raises(FileNotFoundError):
         StructuredPredictor.load(tmp_path / "nothing.pm")
@@ -124,7 +124,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
-    """A user's own solver is a function; a tuple is no JSON label."""
+    """A user's own solver is a function; a tuple is not a JSON label."""
     X, y = words(10)
     est = predictor().fit(X, y)
     est.structure = FromSolver(lambda unary: unary.argmax(axis=1))

@@ -171,14 +171,14 @@ def test_further_images_are_unlabelled(voc: Path, tmp_path: Path) -> None:
 def test_mistakes_are_named_and_nothing_is_left_behind(
     voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that exists, one that is no VOC, an unknown class, an interruption."""
+    """A folder that exists, one that is not VOC, an unknown class, an interruption."""
     out = tmp_path / "out"
     (tmp_path / "there").mkdir()
     calls: list[tuple[Any, str]] = [
         (lambda: prepare_voc(voc, tmp_path / "there"), "there exists"),
         (lambda: prepare_voc(tmp_path, tmp_path / "there" / "a", "unicorn"), "class must be one of aeroplane"),
-        (lambda: prepare_voc(tmp_path / "there", out), "there is no VOC2012"),
-        (lambda: prepare_voc(voc, out, sbd=tmp_path / "there"), "there is no SBD"),
+        (lambda: prepare_voc(tmp_path / "there", out), "there is not VOC2012"),
+        (lambda: prepare_voc(voc, out, sbd=tmp_path / "there"), "there is not SBD"),
         (lambda: prepare_voc(voc, out, "sheep"), "no segmentation image of the class sheep"),
     ]
     for call, message in calls:

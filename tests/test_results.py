@@ -198,7 +198,7 @@ def test_only_files_are_replaced(option: str, command: str, root: Path) -> None:
     os.mkfifo(pipe)
     done = run(*commands(root)[command], option, pipe)
     assert done.code == 2
-    assert "pipe is no file" in done.stderr
+    assert "pipe is not a file" in done.stderr
     assert done.stdout == ""
     assert pipe.is_fifo()
 

@@ -303,12 +303,12 @@ def empty_masks(root: Path) -> None:
     [
         (lambda root: shutil.copy(root / "photos" / "s1.png", root / "photos" / "s1.tiff"), [], 1, ["s1.tiff"]),
         (spoil_names, [], 1, ["mask of s0.png must be s0.png", "named like label-s0.png"]),
-        (spoil_masks, [], 1, ["s0.png is no mask", "--mask-threshold T", "first of 4"]),
+        (spoil_masks, [], 1, ["s0.png is not a mask", "--mask-threshold T", "first of 4"]),
         (break_masks, [], 1, ["s0.png is damaged", "s3.png is damaged", "masks holds no mask that can be used"]),
         (empty_masks, [], 1, ["masks must show some foreground"]),
         (lambda root: shutil.rmtree(root / "photos"), [], 2, ["photos"]),
         (lambda root: [p.unlink() for p in (root / "photos").iterdir()], [], 1, ["photos holds no image files"]),
-        (lambda root: (root / "b.json").write_text("{"), ["--boxes", "b.json"], 1, ["b.json is no JSON"]),
+        (lambda root: (root / "b.json").write_text("{"), ["--boxes", "b.json"], 1, ["b.json is not JSON"]),
         (lambda root: (root / "b.json").write_text("[]"), ["--boxes", "b.json"], 1, ["b.json must hold"]),
         (lambda root: (root / "b.json").write_text('{"s1": [[1, 2]]}'), ["--boxes", "b.json"], 1, ["for 's1'"]),
         (lambda root: (root / "b.json").write_text('{"z": []}'), ["--boxes", "b.json"], 1, ["like 'z'", "like 's0'"]),
@@ -356,7 +356,7 @@ def test_models_that_are_none_are_said_to_be_none(world: World, tmp_path: Path) 
         assert not out.exists()
     words = StructuredPredictor(random_state=0).fit([np.eye(2)], [[0, 1]])
     words.save(tmp_path / "words.pm")
-    with pytest.raises(ValueError, match=r"words\.pm is no perturbmap segmenter"):
+    with pytest.raises(ValueError, match=r"words\.pm is not a perturbmap segmenter"):
         Segmenter.load(tmp_path / "words.pm")
     assert run("segment", "predict", "nowhere.pm", "--images", world.root / "new", "--out", "x").code == 2
     done = run(
@@ -570,7 +570,7 @@ def test_boxes_that_are_none_are_told_of_in_short(tmp_path: Path) -> None:
         '{"a": [[1, 2, 3, Infinity]]',
     ):
         (tmp_path / "b.json").write_text(text, encoding="latin-1")
-        with pytest.raises(ValueError, match=r"b\.json (is no JSON|must hold)") as caught:
+        with pytest.raises(ValueError, match=r"b\.json (is not JSON|must hold)") as caught:
             read_boxes(tmp_path / "b.json")
         assert len(str(caught.value)) < 1000
 

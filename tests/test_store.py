@@ -237,7 +237,10 @@ def test_other_damage_is_named_when_the_store_is_opened(tmp_path: Path) -> None:
     for change, message in [
         (cut, r"shard-000001/features\.npy is damaged: it has 300 bytes"),
         (lambda f: (f / "shard-000001" / "edges.npy").unlink(), r"edges\.npy is damaged: it is missing"),
-        (lambda f: (f / "shard-000000" / MANIFEST).unlink(), r"shard-000000 is no shard: it has no manifest\.json"),
+        (
+            lambda f: (f / "shard-000000" / MANIFEST).unlink(),
+            r"shard-000000 is not a shard: it has no manifest\.json",
+        ),
         (lambda f: (f / "shard-000000" / MANIFEST).write_text("{"), r"manifest\.json is damaged"),
         (lambda f: (f / "shard-000000" / MANIFEST).write_text("[1]"), r"manifest\.json is damaged"),
         (
@@ -246,12 +249,12 @@ def test_other_damage_is_named_when_the_store_is_opened(tmp_path: Path) -> None:
         ),
         (lambda f: shutil.rmtree(f / "shard-000001"), "lacks shard-000001, although it has later shards"),
         (version, f"has format version {FORMAT_VERSION + 1}, this perturbmap reads {FORMAT_VERSION}"),
-        (lambda f: (f / STORE).unlink(), r"damaged is no store: it has no store\.json"),
+        (lambda f: (f / STORE).unlink(), r"damaged is not a store: it has no store\.json"),
         (lambda f: (f / STORE).write_bytes(b"\xff\x00"), r"store\.json is damaged"),
     ]:
         with pytest.raises(ValueError, match=message):
             pm.Store(damaged(change))
-    with pytest.raises(ValueError, match="is no store"):
+    with pytest.raises(ValueError, match="is not a store"):
         pm.Store(tmp_path / "nowhere")
 
 

@@ -402,7 +402,7 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.uai"
     for data in (b"MARKOV\x00", bytes(range(256)), "MARKOV 1 2 ½".encode()):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"model\.uai is no text file in the UAI format"):
+        with pytest.raises(ValueError, match=r"model\.uai is not a text file in the UAI format"):
             uai.read(path)
     with pytest.raises(ValueError, match="cannot be read: Is a directory"):
         uai.read(tmp_path)

@@ -28,7 +28,7 @@ from perturbmap.cli.options import cache_option, jobs_option, method_option, onc
 @jobs_option
 @seed_option
 @click.option(
-    "--quick", is_flag=True, help="One draw, few steps, l2 as it stands, no unlabelled images: under 3 minutes."
+    "--quick", is_flag=True, help="One draw, few steps, l2 not searched, no unlabelled images: under 3 minutes."
 )
 @click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
 @cache_option("horses", "image")
@@ -47,7 +47,7 @@ def horses(
     """Horses cut out of images: Tables 3, 4 and 5 and Figure 1 of the paper.
 
     A structured SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss, learned from masks, from
-    boxes and from images with neither. Each is read by its best labelling and by that of least expected loss.
+    boxes and from images with neither. Each is decoded by its best labelling and by that of least expected loss.
     """
     from perturbmap.experiments.horses import report as horses_report
     from perturbmap.experiments.horses.data import load_horses

@@ -19,7 +19,7 @@ from perturbmap.cli.options import cache_option, jobs_option, method_option, out
 @method_option("unaries", "ssvm", "perturb-map", "marginal", "weighted")
 @jobs_option
 @seed_option
-@click.option("--quick", is_flag=True, help="Few steps, l2 as it stands: minutes, most of them for features.")
+@click.option("--quick", is_flag=True, help="Few steps, l2 not searched: minutes, most of them for features.")
 @cache_option("msrc", "photo")
 @out_option("msrc")
 def msrc(
@@ -28,7 +28,7 @@ def msrc(
     """Photos cut into the classes of MSRC: not in the paper.
 
     The same unaries alone, and with edges learned by a structured SVM, perturb&MAP and marginal perturb&MAP, plain
-    and weighted by the loss. Each is read by its best labelling and by that of least expected loss.
+    and weighted by the loss. Each is decoded by its best labelling and by that of least expected loss.
     """
     from perturbmap.experiments.msrc import report as msrc_report
     from perturbmap.experiments.msrc.appearance import with_appearance

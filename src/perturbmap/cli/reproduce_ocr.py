@@ -49,7 +49,7 @@ class Folds(click.ParamType[list[int]]):
 @click.option("--folds", type=Folds(), help="Folds to run, such as 0 or 0,3-5. All ten by default.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use. All cores by default.")
 @seed_option
-@click.option("--quick", is_flag=True, help="The paper's methods on one fold of the small protocol: half a minute.")
+@click.option("--quick", is_flag=True, help="The paper's methods on one fold of the small protocol: under a minute.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

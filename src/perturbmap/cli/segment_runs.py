@@ -227,7 +227,7 @@ def refuse_to_overwrite(targets: Iterable[Path], overwrite: bool) -> None:
     there = [path for path in targets if path.exists()]
     for path in there:
         if not path.is_file():
-            raise click.UsageError(f"{path} is no file that could be replaced: name another place.")
+            raise click.UsageError(f"{path} is not a file that could be replaced: name another place.")
     if there and not overwrite:
         others = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise click.UsageError(f"{there[0]} exists{others}: name another place, or allow it with --overwrite.")

@@ -118,12 +118,12 @@ class Dataset:
 
     @cached_property
     def is_root(self) -> Mask:
-        """(n_sites,), whether the site is no edge's second site: on a chain, the first."""
+        """(n_sites,), whether the site is not an edge's second site: on a chain, the first."""
         return self._is_not_in(self.layout.edges[:, 1])
 
     @cached_property
     def is_leaf(self) -> Mask:
-        """(n_sites,), whether the site is no edge's first site: on a chain, the last."""
+        """(n_sites,), whether the site is not an edge's first site: on a chain, the last."""
         return self._is_not_in(self.layout.edges[:, 0])
 
     def _is_not_in(self, sites: Labels) -> Mask:

@@ -39,7 +39,7 @@ def _is_unknown(value: Hashable) -> bool:
 
 
 def _check_classes(name: str, values: Iterable[Hashable]) -> None:
-    """Raises ValueError for a value that is no label: NaN, NaT and NA do not equal themselves."""
+    """Raises ValueError for a value that is not a label: NaN, NaT and NA do not equal themselves."""
     for value in values:
         try:
             is_one = bool(value == value)
@@ -47,7 +47,7 @@ def _check_classes(name: str, values: Iterable[Hashable]) -> None:
             is_one = False
         if not is_one:
             raise ValueError(
-                f"{name} holds {value!r}, which is no label: write None or -1 where a label is not known."
+                f"{name} holds {value!r}, which is not a label: write None or -1 where a label is not known."
             )
 
 
@@ -167,7 +167,7 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
             bad = next(v for v in values if not _is_unknown(v) and v not in number)
             raise ValueError(
                 f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
-                "Name all labels with classes=, where y may not show them all."
+                "Where the labels that are learned from may not show them all, name all of them with classes=."
             ) from None
         if q is not None:
             q[sites] = one_hot(labels[sites], k)

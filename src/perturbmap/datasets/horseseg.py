@@ -58,7 +58,7 @@ def load_horseseg_features(path: str | os.PathLike[str]) -> Segmentation:
     with _open(path) as file:
         numbers = sorted(key.rsplit("_", 1)[1] for key in file if key.startswith("superpixel_count_"))
         if not numbers:
-            raise ValueError(f"{path} has no data set superpixel_count_000000: it is no horse-features.bin.")
+            raise ValueError(f"{path} has no data set superpixel_count_000000: it is not a horse-features.bin.")
         for number in numbers:
             with _naming(path, f"image {number}"):
                 n_sites = int(np.asarray(file[f"superpixel_count_{number}"]).ravel()[0])
@@ -82,7 +82,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise ValueError(f"{path} is damaged, or is no HDF5 file ({error}).") from None
+        raise ValueError(f"{path} is damaged, or is not an HDF5 file ({error}).") from None
     with file:
         yield file
 

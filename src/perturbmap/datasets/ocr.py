@@ -35,6 +35,10 @@ class OCR(NamedTuple):
     y: list[NDArray[np.str_]]
     folds: NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        """In a line: a prompt should not print a million numbers."""
+        return f"OCR({len(self.X):,} words, {sum(map(len, self.X)):,} letters, {len(np.unique(self.folds))} folds)"
+
     def split(self, protocol: str, fold: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Positions of training and test words.
 
@@ -62,6 +66,8 @@ def load_ocr(path: str | os.PathLike[str] | None = None) -> OCR:
     """The words, from the file in the package or from the original ``letter.data`` (or ``letter.data.gz``).
 
     >>> from perturbmap.datasets import load_ocr
+    >>> load_ocr()
+    OCR(6,877 words, 52,152 letters, 10 folds)
     >>> X, y, folds = load_ocr()
     >>> len(X), X[0].shape, "".join(y[0])
     (6877, (9, 128), 'ommanding')

@@ -28,12 +28,18 @@ class Snakes(NamedTuple):
     X_test: list[NDArray[np.int64]]
     y_test: list[NDArray[np.int64]]
 
+    def __repr__(self) -> str:
+        """In a line, without the grids themselves."""
+        return f"Snakes({len(self.X_train)} grids to learn from, {len(self.X_test)} to be tested on)"
+
 
 def load_snakes() -> Snakes:
     """The snakes, from the file in the package.
 
     >>> from perturbmap.datasets import load_snakes
     >>> snakes = load_snakes()
+    >>> snakes
+    Snakes(200 grids to learn from, 100 to be tested on)
     >>> len(snakes.X_train), snakes.X_train[0].shape, sorted(snakes.y_train[0][snakes.y_train[0] > 0].tolist())
     (200, (7, 6), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     """

@@ -63,10 +63,10 @@ class StructuredPredictor(BaseEstimator):
 
     model : features to potentials; `SequenceModel` by default
     structure : which labellings there are, and how the best is found; `Chain` by default
-    objective : what is learned for; `MarginalLogLikelihood` of the Hamming loss by default
+    objective : what learning maximises; `MarginalLogLikelihood` of the Hamming loss by default
     l2 : weight of the penalty ``l2/2 ||w||^2``
-    solver : how; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a `MarginalLogLikelihood` of
-        fewer than 32 examples, `DoubleSGD` for the rest
+    solver : what maximises it; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a
+        `MarginalLogLikelihood` of fewer than 32 examples, `DoubleSGD` for the rest
     unlabelled_weight : kappa, the weight of examples that are not fully labelled
     hard_labels : complete their labels by the best labelling, not by marginals
     calibration : number of cross-validation folds from which marginals are calibrated, by a scale of the potentials
@@ -336,7 +336,9 @@ class StructuredPredictor(BaseEstimator):
     def predict_marginals(
         self, X: Sequence[Any], given: Sequence[Any] | None = None, *, method: MarginalMethod | None = None
     ) -> list[Floats]:
-        """P(label) of every site, ``(n_sites, n_labels)`` for each example, in the order of ``classes_``.
+        """The probability of each label at each site: an array ``(n_sites, n_labels)`` for each example.
+
+        Columns are in the order of ``classes_``. Other estimators of scikit-learn call this ``predict_proba``.
 
         What a weighted loss has added to the labels that are expensive to miss is taken out again (docs/decisions.md,
         13). ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
@@ -357,7 +359,11 @@ class StructuredPredictor(BaseEstimator):
         return Potentials.trusted(f.layout.with_streams(data.layout.streams), f.unary, f.pairwise)
 
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
-        """1 - the mean task loss; sites and examples whose labels are not known do not count."""
+        """One minus the mean task loss; sites and examples whose labels are not known do not count.
+
+        By default that is the share of right sites, but of a `LogLikelihood` and an `ExactLogLikelihood`, which learn
+        whole labellings, the share of examples without a mistake: ``task_loss=Hamming()`` counts sites there too.
+        """
         losses = self.losses(X, y)
         if np.isnan(losses).all():
             raise ValueError("y must hold some label to measure by.")

@@ -33,7 +33,7 @@ def read_class_mask(path: Path_, classes: Classes) -> NDArray[np.uint8]:
     """
     opened = open_image(path)
     if opened.format in BLURRING:
-        raise ImageError(f"{path} is no mask of classes: JPEG changes numbers and colours. Save it as PNG.")
+        raise ImageError(f"{path} is not a mask of classes: JPEG changes numbers and colours. Save it as PNG.")
     codes = _codes(path, opened, classes.are_colours)
     found = np.unique(codes)
     strangers = [int(code) for code in found if int(code) not in classes.codes]
@@ -41,7 +41,7 @@ def read_class_mask(path: Path_, classes: Classes) -> NDArray[np.uint8]:
         one = strangers[0]
         value = [one // 65536, one // 256 % 256, one % 256] if classes.are_colours else one
         raise ImageError(
-            f"{path} holds {value}, which is no class: name it in the file of the classes, or list it there under "
+            f"{path} holds {value}, which is not a class: name it in the file of the classes, or list it there under "
             '"void".'
         )
     labels = np.array([classes.codes[int(code)] for code in found], dtype=np.uint8)
@@ -62,7 +62,7 @@ def _codes(path: Path_, opened: Any, are_colours: bool) -> NDArray[np.int64]:
             )
         numbers = colours[..., 0]
     if not np.array_equal(numbers, numbers.astype(np.int64)):
-        raise ImageError(f"{path} is no mask of classes: its numbers are not whole. Save it with 8 bits.")
+        raise ImageError(f"{path} is not a mask of classes: its numbers are not whole. Save it with 8 bits.")
     return np.asarray(numbers, dtype=np.int64)
 
 
@@ -71,8 +71,8 @@ class ClassMasks(Mapping[Path, NDArray[np.uint8]]):
     """An image's path to its mask, as `read_class_mask` has it, of the image's size; read anew each time.
 
     A mask of another size than its image, but of its shape, is stretched by the nearest pixel, with a `MaskWarning`.
-    A damaged file, and one of void alone, is left out with a `SkippedImageWarning`. A mask with what is no class, or
-    not of its image's shape, is a ValueError.
+    A damaged file, and one of void alone, is left out with a `SkippedImageWarning`. A number that is
+    no class, or a mask that is not of its image's shape, is a ValueError.
     """
 
     def __init__(self, files: Mapping[Any, Path_], classes: Classes) -> None:

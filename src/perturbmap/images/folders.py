@@ -72,7 +72,7 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, Boxes]:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({reason(error)}).") from None
+        raise ValueError(f"{path} is not JSON ({reason(error)}).") from None
     if not isinstance(found, dict):
         raise ValueError(
             f'{path} must hold {{"NAME": [[xmin, ymin, xmax, ymax], ...], ...}}, but is a {type(found)}.'

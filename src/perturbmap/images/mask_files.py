@@ -51,7 +51,7 @@ def read_mask(
         if binary or (binary is None and not (mask == 1).any()):
             mask[mask == VOID] = 1
     elif binary is False:
-        raise ImageError(f"{path} is no mask with void: those hold 0, 1 and 255 alone, and are no JPEG files.")
+        raise ImageError(f"{path} is not a mask with void: those hold 0, 1 and 255 alone, and are not JPEG files.")
     else:
         middle = file.levels().threshold
         warnings.warn(f"{path} is grey: {how_cut(middle)}", MaskWarning, stacklevel=2)
@@ -90,12 +90,12 @@ class MaskFile:
             colours = numbers[..., : len([band for band in opened.getbands() if band != "A"])]
             tint = int((colours.max(axis=2) - colours.min(axis=2)).max())
             if tint > LARGEST_TINT:
-                raise ImageError(f"{path} is no mask: it is coloured. Save it in black and white.")
+                raise ImageError(f"{path} is not a mask: it is coloured. Save it in black and white.")
             numbers, is_tinted = colours.mean(axis=2, dtype=np.float32), tint > 0
         elif opened.mode.startswith("I") and numbers.max() > VOID:
             numbers = numbers / 257
         if not (numbers.min() >= 0 and numbers.max() <= VOID):  # NaN is neither
-            raise ImageError(f"{path} is no mask: its numbers are not from 0 to 255. Save it with 8 bits.")
+            raise ImageError(f"{path} is not a mask: its numbers are not from 0 to 255. Save it with 8 bits.")
         is_exact = not is_tinted and bool(np.isin(numbers, (0, 1, VOID)).all())
         is_blurred = opened.format in BLURRING and bool((numbers == 1).any())
         return cls(Path(path), numbers, is_exact and not is_blurred, opened.mode == "P")
@@ -108,7 +108,7 @@ class MaskFile:
                 raise ValueError(f"its palette has the numbers {some}")
             return two_levels(self.numbers)
         except ValueError as error:
-            raise ImageError(f"{self.path} is no mask: {error}. {WHAT_TO_DO}") from None
+            raise ImageError(f"{self.path} is not a mask: {error}. {WHAT_TO_DO}") from None
 
     def cut(self, threshold: float) -> NDArray[np.uint8]:
         """1 where a number is at least the threshold, else 0."""

@@ -161,5 +161,5 @@ def as_paths(paths: Any) -> list[Path]:
         raise ValueError("paths must name at least one image file, but is empty.")
     for path in listed:
         if not path.is_file():
-            raise FileNotFoundError(f"paths holds {path}, which is no file.")
+            raise FileNotFoundError(f"paths holds {path}, which is not a file.")
     return listed

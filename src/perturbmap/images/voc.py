@@ -107,7 +107,7 @@ def _find_voc(root: Path) -> Path:
         if all((folder / name).is_dir() for name in needed):
             return folder
     raise ValueError(
-        f"{root} is no VOC2012: neither it nor a folder VOC2012 in it has {', '.join(needed)}. "
+        f"{root} is not VOC2012: neither it nor a folder VOC2012 in it has {', '.join(needed)}. "
         "Unpack VOCtrainval_11-May-2012.tar and give the folder VOCdevkit."
     )
 
@@ -120,14 +120,14 @@ def _find_sbd(root: Path) -> Path:
     for folder in (root, root / "dataset", root / "benchmark_RELEASE" / "dataset"):
         if (folder / "cls").is_dir():
             return folder / "cls"
-    raise ValueError(f"{root} is no SBD: it has no folder cls, dataset/cls or benchmark_RELEASE/dataset/cls.")
+    raise ValueError(f"{root} is not SBD: it has no folder cls, dataset/cls or benchmark_RELEASE/dataset/cls.")
 
 
 def _ids(path: Path) -> list[str]:
     """The first word of each line; those of an action set count where the last is 1."""
     lines = [line.split() for line in path.read_text().splitlines()]
     if any(words and len(words[0]) > _LONGEST_ID for words in lines):
-        raise ValueError(f"{path} holds a name of more than {_LONGEST_ID} letters: it is no list of VOC's images.")
+        raise ValueError(f"{path} holds a name of more than {_LONGEST_ID} letters: it is not a list of VOC's images.")
     return list(dict.fromkeys(words[0] for words in lines if words and (len(words) == 1 or words[-1] == "1")))
 
 
@@ -140,7 +140,7 @@ def _read_boxes(voc: Path, class_name: str) -> dict[str, Boxes]:
             named = [entry for entry in objects if (entry.findtext("name") or "").strip() == class_name]
             boxes = [[_number(entry, side) for side in ("xmin", "ymin", "xmax", "ymax")] for entry in named]
         except (ET.ParseError, ValueError) as error:
-            _leave_out(f"{path} is no annotation of VOC ({error}).")
+            _leave_out(f"{path} is not an annotation of VOC ({error}).")
             continue
         if boxes:
             found[path.stem] = boxes
@@ -206,7 +206,7 @@ def _sbd_mask(path: Path, index: int) -> Mask | None:
     try:
         return _as_mask(np.asarray(loadmat(path)["GTcls"]["Segmentation"][0, 0]), index)
     except Exception as error:  # a damaged file may raise anything
-        _leave_out(f"{path} is no segmentation of SBD ({error}).")
+        _leave_out(f"{path} is not a segmentation of SBD ({error}).")
         return None
 
 

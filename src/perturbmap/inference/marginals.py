@@ -27,10 +27,11 @@ def marginals(
 ) -> Estimate:
     """Estimates of ``P(y_d = k)``, shape ``(n_sites, n_labels)``, conditional on the ``given`` labels.
 
-    The method is `PINNED`, `INTEGRATED`, `COUNTED`, `EXACT` for structures that can be summed over, or one of your
-    own. Standard errors are those of a jackknife over at most 32 groups of perturbations; they measure the noise of
-    the estimate, not the distance of perturb-and-MAP from the Gibbs distribution. ``domain`` says what the noise is
-    for (`perturbmap.noise`): two purposes never share a draw.
+    The method is `PINNED`, `INTEGRATED`, `COUNTED`, `EXACT` for structures that can be summed over, `CONVERGING`,
+    which has no bias and takes longer, or one of your own. Standard errors of the first three are those of a
+    jackknife over at most 32 groups of perturbations; they measure the noise of the estimate, not the distance of
+    perturb-and-MAP from the Gibbs distribution. ``domain`` says what the noise is for (`perturbmap.noise`): two
+    purposes never share a draw.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pm.marginals(pm.Chain(), f, n_perturbations=2000, rng=0).mean.round(2)

@@ -67,7 +67,7 @@ class Objective(Part):
 
     def augmented(self, f: Potentials, label_weights: Floats) -> Potentials:
         """What a hinge maximises, ``f(y') + margin(y')``; any other objective raises an error."""
-        raise NotImplementedError(f"{type(self).__name__} is no hinge.")
+        raise NotImplementedError(f"{type(self).__name__} is not a hinge.")
 
     def targets(self, known: SiteLabels, *, guess: Floats | None = None, weights: Floats | None = None) -> Targets:
         """What is to be made likely, from what is known; and from a guess, ``(n_sites, n_labels)``, of the rest.

@@ -78,10 +78,10 @@ def read(
         raise
     except DAMAGE as error:
         raise ValueError(
-            f"{path} is damaged, or is no perturbmap file ({reason(error)}): take another copy, or make it anew."
+            f"{path} is damaged, or is not a perturbmap file ({reason(error)}): take another copy, or make it anew."
         ) from None
     if not isinstance(about, dict) or about.get("kind") != kind:
-        raise ValueError(f"{path} is no perturbmap {kind}.")
+        raise ValueError(f"{path} is not a perturbmap {kind}.")
     if about.get("format_version") != FORMAT_VERSION:
         raise ValueError(
             f"{path} has format version {shown(about.get('format_version'))}, this perturbmap reads "

@@ -61,7 +61,8 @@ def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
     if not bad.any():
         return
     where = tuple(int(i) for i in np.argwhere(bad)[0])
-    found = f"but {name}{list(where)} is {array[where]}"
+    entry = f"{name}{list(where)}" if name.isidentifier() else f"entry {list(where)}"
+    found = f"but {entry} is {array[where]}"
     if not np.isfinite(array[where]):
         raise ValueError(f"{name} must be finite, {found}.{hint}")
     raise ValueError(

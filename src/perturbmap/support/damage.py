@@ -50,4 +50,4 @@ def parse_json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"it is no JSON text: {reason(error)}") from None
+        raise ValueError(f"it is not JSON text: {reason(error)}") from None

@@ -126,7 +126,7 @@ def _choice(made: type[Enum], value: Any) -> Enum:
     try:
         return made(value)
     except (TypeError, ValueError):
-        raise ValueError(f"the file has {shown(value)}, which is no {made.__name__}.") from None
+        raise ValueError(f"the file has {shown(value)}, which is not a {made.__name__}.") from None
 
 
 def _is_ours(cls: type) -> bool:

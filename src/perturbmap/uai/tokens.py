@@ -28,8 +28,8 @@ class Tokens:
         self._data = data.removeprefix(b"\xef\xbb\xbf")
         if b"\0" in data or not self._data.isascii():
             raise ValueError(
-                f"{path} is no text file in the UAI format: it holds bytes that are no plain text. If it is packed, "
-                "unpack it first."
+                f"{path} is not a text file in the UAI format: it holds bytes that are not plain text. "
+                "If it is packed, unpack it first."
             )
         self.words = self._data.split()
         self.position = 0

@@ -42,11 +42,11 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """The contents of a JSON file of this format version; ValueError where they are not those that were written."""
     try:
         if path.stat().st_size > _LONGEST or not path.is_file():
-            raise ValueError("it is no JSON file")
+            raise ValueError("it is not a JSON file")
         contents = parse_json(path.read_bytes())
         version = contents["format_version"]
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{path.parent} is no {what}: it has no {path.name}.") from None
+        raise ValueError(f"{path.parent} is not a {what}: it has no {path.name}.") from None
     except DAMAGE as error:
         raise _damaged(path, reason(error)) from None
     if version != FORMAT_VERSION:

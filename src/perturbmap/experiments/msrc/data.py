@@ -40,7 +40,7 @@ LEFT_OUT = ("horse", "mountain")
 class Photo:
     """A photo as an example, whose sites are its superpixels; sizes are their areas.
 
-    pixels : (n_sites, n_classes), how many pixels of each class a superpixel has, by the label map; void is no class
+    pixels : (n_sites, n_classes), how many pixels of each class a superpixel has, void left out
     """
 
     file: Path
