@@ -128,8 +128,6 @@ def learning() -> Iterator[Line]:
 def small() -> Iterator[Line]:
     """Under an L1 penalty, which leaves few weights."""
     where = folder()
-    if where is None:
-        return
     with TemporaryDirectory() as temporary:
         peer = in_a_process(crfsuite, where, Path(temporary) / "crfsuite", *SMALL)
     ours = in_a_process(exact, where, peer["loss"], 1, *SMALL)
