@@ -176,7 +176,9 @@ class Batch:
             pairwise = None if tables is None else torch.from_numpy(moments.pairwise).to(tables.device, tables.dtype)
             return unary.to(self.unary.device, self.unary.dtype), pairwise
 
-        return solved(self.unary, self.pairwise, torch.from_numpy(values).to(self.unary.device, dtype), pull)
+        # A copy: the pullback may need the values, and whoever gets the tensor may change it in place.
+        own = torch.from_numpy(values).to(self.unary.device, dtype, copy=True)
+        return solved(self.unary, self.pairwise, own, pull)
 
     def site_values(self, name: str, values: Any) -> Tensor:
         """What a user gives in the layout of the potentials, as rows."""
