@@ -229,7 +229,7 @@ def test_a_gradient_can_be_asked_for_again(objective: pm.Objective, device: str,
 KERNELS_AGREE = """
 import itertools, torch
 from perturbmap.nn.chains import kernels, plain
-from perturbmap.nn.chains.sweep import Key, Sweep, Way
+from perturbmap.nn.chains.sweep import Key, Sweep, Way, Weights
 
 torch.manual_seed(0)
 flags = [True, False]
@@ -254,7 +254,7 @@ for (n, width, k), is_shared, has_given, way, sums, is_even in cases:
     torch.testing.assert_close(two[1], one[1])
     if not has_given:
         torch.testing.assert_close(two[2], one[2])
-    v = torch.randn(n, dtype=torch.float64)
+    v = Weights(torch.randn(n, dtype=torch.float64), -2)
     for w, less in ((None, None), (None, labels), (torch.randn_like(x) * is_site[..., None], None)):
         expected = plain.flow(sweep, one[0].clone(), v, w, less)
         torch.testing.assert_close(kernels.flow(sweep, two[0].clone(), v, w, less), expected)

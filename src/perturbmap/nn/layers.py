@@ -155,13 +155,13 @@ class StructuredLoss(_PerturbedLayer):
             labels, with a further axis, through which no gradient goes. What is padded is not looked at.
         sizes : how much each site counts in a weighted loss; all alike by default
         """
-        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(self.objective) else None
+        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(type(self.objective)) else None
         aims = None if chains is None else TensorTargets.of(self.objective, chains, labels, sizes)
         if chains is not None and aims is not None:
             before, key = self.n_draws, self._key() if self.objective.is_perturbed else None
-            found = objectives.objective_of(self.objective, chains, aims, key, self.n_perturbations)
-            if found is not None:
-                return self._reduced(-found)
+            loss = objectives.loss_of(self.objective, chains, aims, key, self.n_perturbations, self.reduction)
+            if loss is not None:
+                return loss
             self.n_draws = before
         batch = Batch.pack(unary, pairwise, edges, mask)
         targets = self._targets(batch, labels, sizes)
@@ -189,9 +189,7 @@ class StructuredLoss(_PerturbedLayer):
 
         # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
         dtype = torch.promote_types(batch.unary.dtype, torch.float32)
-        return self._reduced(-batch.through_core(values, dtype, pullback))
-
-    def _reduced(self, losses: Tensor) -> Tensor:
+        losses = -batch.through_core(values, dtype, pullback)
         return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
 
     def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:

@@ -24,7 +24,8 @@ Answer = tuple[Tensor, Callable[[Tensor], Slopes]]
 class ChainBatch:
     """Potentials of chains: as tensors, through which gradients go, and as the sweeps take them.
 
-    unary : (n_examples, n_sites, n_labels), in float32 or float64; x is the same without a gradient
+    unary : (n_examples, n_sites, n_labels), in float32 or float64
+    x : the same as numbers, without a gradient
     pairwise : one table, one for each edge, padded, or None
     mask : (n_examples, n_sites), False where a tensor is padded; None where nothing is, or nothing but of a list
     lengths : (n_examples,), int32; None if all are as long as the tensor
@@ -34,6 +35,7 @@ class ChainBatch:
     """
 
     unary: Tensor
+    x: Tensor
     pairwise: Tensor | None
     mask: Tensor | None
     lengths: Tensor | None
@@ -70,12 +72,8 @@ class ChainBatch:
         dtype = dtype if tables is None else torch.promote_types(dtype, tables.dtype)
         tables = None if tables is None else tables.to(dtype).contiguous()
         chain = _chain(tables, lengths, k, dtype, device, allowed)
-        return cls(padded.to(dtype).contiguous(), tables, mask, lengths, counts, padded.dtype, chain)
-
-    @property
-    def x(self) -> Tensor:
-        """The unary potentials as numbers, without a gradient."""
-        return self.unary.detach()
+        whole = padded.to(dtype).contiguous()
+        return cls(whole, whole.detach(), tables, mask, lengths, counts, padded.dtype, chain)
 
     @property
     def is_site(self) -> Tensor:
@@ -94,8 +92,7 @@ class ChainBatch:
 
     def look(self, labels: Tensor | None = None) -> Report:
         """Begins to look at the potentials and at labels, (n_examples, n_sites), without waiting for the device."""
-        tables = None if self.pairwise is None else self.pairwise.detach()
-        return Report(route(self.unary).look(self.x, tables, self.lengths, self.mask, labels))
+        return Report(route(self.x).look(self.x, self.pairwise, self.lengths, self.mask, labels))
 
     def padded(self, values: Any) -> Tensor | None:
         """What a user gives in the layout of the potentials, padded, on their device; None if it is not in it."""
@@ -110,7 +107,7 @@ class ChainBatch:
             return None
         if is_list and [len(part) for part in values] != self.counts:
             return None
-        return tensor.to(self.unary.device).contiguous()
+        return tensor.to(self.x.device).contiguous()
 
     def unpadded(self, values: Tensor, fill: float) -> Any:
         """Results in the layout of the potentials; ``fill`` where no site is."""
@@ -195,7 +192,7 @@ def _tables(pairwise: Any, is_list: bool, shape: tuple[int, int, int], device: t
     """One table, or one for each edge of padded chains; None if it is neither."""
     n, width, k = shape
     if isinstance(pairwise, (Tensor, np.ndarray)):
-        tables = torch.as_tensor(pairwise).to(device)
+        tables = torch.as_tensor(pairwise, device=device)
     elif is_list and _pad(pairwise) is not None:
         tables = pad_sequence([torch.as_tensor(part) for part in pairwise], batch_first=True).to(device)
     else:

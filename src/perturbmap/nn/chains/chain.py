@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from perturbmap.nn.chains import plain
-from perturbmap.nn.chains.sweep import Key, Sweep, Way
+from perturbmap.nn.chains.sweep import Key, Sweep, Way, Weights
 
 
 @final
@@ -62,7 +62,7 @@ class TensorChain:
 
     def best(self, x: Tensor) -> Tensor:
         """The best labels, (n, n_sites), int64; what stands beyond an example's length means nothing."""
-        return self.total(x, sums=False, keep=True).slopes(None).unary.argmax(2)
+        return self.total(x, sums=False, keep=True).slopes(Weights(None)).unary.argmax(2)
 
     def pinned(self, x: Tensor, given: Tensor | None = None, *, sums: bool) -> PinnedTensors:
         """All pinned problems: `PinnedTensors.others` plus x is ``(+) { f(y) : y_d = k }``, up to a constant."""
@@ -82,7 +82,7 @@ class Total:
         self._sweep, self._messages = sweep, messages
         self.values, self.scores = values, scores
 
-    def slopes(self, weights: Tensor | None, less: Tensor | None = None) -> Slopes:
+    def slopes(self, weights: Weights, less: Tensor | None = None) -> Slopes:
         """Those of ``sum_n weights[n] (total[n] - f_n(less))``, with labels ``less``; can be asked for once.
 
         Marginals, or the indicators of the maximiser; ties go to the smallest label, from the first site on.
@@ -110,7 +110,7 @@ class PinnedTensors:
         values, w = self._route.toward(self._sweep, self._messages, x, aim, integrate)
         return values, w
 
-    def slopes(self, w: Tensor, weights: Tensor | None = None) -> Slopes:
+    def slopes(self, w: Tensor, weights: Weights) -> Slopes:
         """``sum_n weights[n] sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; can be asked for once.
 
         w is zero beyond an example's length; the slopes take its place.

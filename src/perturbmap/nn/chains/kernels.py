@@ -6,15 +6,14 @@ order: the same bits in every run. The formulas are those of `perturbmap.nn.chai
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from perturbmap.nn.chains.launch import fixed, launch
 from perturbmap.nn.chains.pointwise import look, perturbed, toward
-from perturbmap.nn.chains.sweep import Sweep
+from perturbmap.nn.chains.sweep import Sweep, Weights
 
 __all__ = ["MOST_LABELS", "flow", "look", "messages", "perturbed", "toward"]
 
@@ -53,9 +52,9 @@ def _potentials(x, given, at, label, n_labels, HAS_GIVEN: tl.constexpr):
 
 
 @triton.jit
-def _label(labels, at, n_labels):
-    """The label of a site, or the nearest that there is: whether all are labels is said elsewhere."""
-    return tl.minimum(tl.maximum(tl.load(labels + at).to(tl.int32), 0), n_labels - 1)
+def _label(labels, at, length, n_labels):
+    """The labels of sites, or the nearest that there are: whether all are labels is said elsewhere."""
+    return tl.minimum(tl.maximum(tl.load(labels + at, mask=at < length, other=0).to(tl.int32), 0), n_labels - 1)
 
 
 @triton.jit
@@ -74,12 +73,13 @@ def _positive(x):
     return tl.where(x == 0.0, 1.0, x)
 
 
-@triton.jit
+@fixed(8)
 def _messages(
     x, tables, rims, lengths, given, out, totals, scores,
     n, n_sites, n_labels, n_tables, n_lengths, row_stride, column_stride, first_backwards,
     WIDTH: tl.constexpr, SUMS: tl.constexpr, PER_EDGE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
     HAS_RIMS: tl.constexpr, HAS_GIVEN: tl.constexpr, HAS_LABELS: tl.constexpr, KEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row, example, is_back, length, start, step = _row(lengths, n, n_sites, n_lengths, first_backwards, HAS_LENGTHS)
     x += example.to(tl.int64) * n_sites * n_labels
@@ -95,23 +95,13 @@ def _messages(
     if HAS_RIMS:
         m += tl.load(rims + tl.where(is_back, n_labels, 0) + label, mask=is_label, other=0.0)
     total = tl.full((), 0.0, tl.float64)
-    score = tl.full((), 0.0, tl.float64)
-    at = _inside(start, n_sites)
-    here = _potentials(x, given, at, label, n_labels, HAS_GIVEN)
-    if HAS_LABELS:
-        y = _label(given, at, n_labels)
+    here = _potentials(x, given, _inside(start, n_sites), label, n_labels, HAS_GIVEN)
     for t in range(0, length - 1):
         at = start + t * step
         coming = _potentials(x, given, at + step, label, n_labels, HAS_GIVEN)  # on its way while we work
-        edge = (at - is_back.to(tl.int32)).to(tl.int64) * n_labels * n_labels if PER_EDGE else 0
         if PER_EDGE:
+            edge = (at - is_back.to(tl.int32)).to(tl.int64) * n_labels * n_labels
             table = tl.load(tables + edge + place, mask=is_pair, other=-float("inf"))
-        if HAS_LABELS:
-            other = _label(given, at + step, n_labels)
-            before, after = tl.where(is_back, other, y), tl.where(is_back, y, other)
-            score += tl.load(x + at * n_labels + y).to(tl.float64)
-            score += tl.load(tables + edge + before * row_stride + after * column_stride).to(tl.float64)
-            y = other
         a = m + here
         if KEEP:
             tl.store(out + at * n_labels + label, a, mask=is_label)
@@ -131,24 +121,32 @@ def _messages(
             a += tl.load(rims + tl.where(is_back, 0, n_labels) + label, mask=is_label, other=0.0)
         if KEEP:
             tl.store(out + at * n_labels + label, a, mask=is_label)
-        if HAS_LABELS:
-            score += tl.load(x + at * n_labels + y).to(tl.float64)
-            if HAS_RIMS:
-                score += tl.load(rims + _label(given, 0, n_labels)).to(tl.float64)
-                score += tl.load(rims + n_labels + _label(given, length - 1, n_labels)).to(tl.float64)
         high = tl.max(a, 0)
         total += high.to(tl.float64)
         if SUMS:
             total += tl.log(tl.sum(tl.exp(a - _finite(high)), 0)).to(tl.float64)
     tl.store(totals + row, total)
     if HAS_LABELS:
+        score = tl.full((), 0.0, tl.float64)
+        for first in range(0, length, BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            y, after = _label(given, at, length, n_labels), _label(given, at + 1, length, n_labels)
+            value = tl.load(x + at * n_labels + y, mask=at < length, other=0.0).to(tl.float64)
+            place = y * row_stride + after * column_stride
+            if PER_EDGE:
+                place += at * n_labels * n_labels
+            value += tl.load(tables + place, mask=at < length - 1, other=0.0).to(tl.float64)
+            if HAS_RIMS:
+                value += tl.load(rims + y, mask=at == 0, other=0.0).to(tl.float64)
+                value += tl.load(rims + n_labels + y, mask=at == length - 1, other=0.0).to(tl.float64)
+            score += tl.sum(value, 0)
         tl.store(scores + row, score)
 
 
-@triton.jit
+@fixed(7)
 def _flow(
     a, tables, lengths, v, w, labels, crossing,
-    n, n_sites, n_labels, n_tables, n_lengths, row_stride, column_stride, first_backwards, v_stride,
+    n, n_sites, n_labels, n_tables, n_lengths, row_stride, column_stride, first_backwards, v_stride, divisor,
     WIDTH: tl.constexpr, SUMS: tl.constexpr, PER_EDGE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
     HAS_V: tl.constexpr, HAS_W: tl.constexpr, HAS_LABELS: tl.constexpr,
 ):  # fmt: skip
@@ -166,6 +164,7 @@ def _flow(
     scale = tl.full((), 1.0, a.dtype.element_ty)
     if HAS_V:
         scale = tl.load(v + example * v_stride).to(a.dtype.element_ty)
+    scale /= divisor
     if not PER_EDGE:
         table = tl.load(tables + place, mask=is_pair, other=-float("inf"))
         sums = tl.zeros((WIDTH, WIDTH), a.dtype.element_ty)
@@ -186,7 +185,7 @@ def _flow(
                 flow = tl.where(label == tl.argmax(here, 0), scale, 0.0)
             shown = flow
             if HAS_LABELS:
-                y = _label(labels, at, n_labels)
+                y = _label(labels, at, length, n_labels)
                 shown = tl.where(label == y, flow - scale, flow)
         tl.debug_barrier()  # what is shown takes the place of a: all have read before anybody writes
         tl.store(a + at * n_labels + label, shown, mask=is_label)
@@ -210,7 +209,7 @@ def _flow(
             shown = tl.where(is_back, shown, flow)
         if HAS_LABELS:
             after = y
-            y = _label(labels, at, n_labels)
+            y = _label(labels, at, length, n_labels)
             shown = tl.where(label == y, flow - scale, flow)
             joint = tl.where((label[:, None] == y) & (label[None, :] == after), joint - scale, joint)
         if PER_EDGE:
@@ -229,24 +228,37 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
     """See `plain.messages`; without ``keep``, there are none."""
     x, known = sweep.x, sweep.given if labels is None else labels
     out = _clear(x, (sweep.n_rows if keep else 0, *x.shape[1:]), sweep.lengths)
-    totals = torch.empty((2, sweep.n_rows), dtype=torch.float64, device=x.device)
-    pointers = (x, sweep.tables, sweep.rims, sweep.lengths, known, out, totals, totals[1])
-    flags = {"HAS_RIMS": sweep.rims is not None, "HAS_GIVEN": sweep.given is not None, "KEEP": keep}
-    _launch(_messages, sweep, pointers, (), HAS_LABELS=labels is not None, **flags)
-    return out, totals[0], totals[1]
+    totals, scores = x.new_empty((2, sweep.n_rows), dtype=torch.float64)
+    constants = {
+        **_constants(sweep),
+        "HAS_RIMS": sweep.rims is not None,
+        "HAS_GIVEN": sweep.given is not None,
+        "HAS_LABELS": labels is not None,
+        "KEEP": keep,
+        "BLOCK": 128,
+    }
+    pointers = (x, sweep.tables, sweep.rims, sweep.lengths, known, out, totals, scores)
+    launch(_messages, (sweep.n_rows,), pointers, _numbers(sweep), constants, _warps(sweep))
+    return out, totals, scores
 
 
 def flow(
-    sweep: Sweep, a: Tensor, v: Tensor | None, w: Tensor | None = None, labels: Tensor | None = None
+    sweep: Sweep, a: Tensor, v: Weights, w: Tensor | None = None, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """See `plain.flow`."""
     n_sites, k = a.shape[1:]
     is_shared = sweep.tables.dim() == 2
     shape = (len(a), k, k) if is_shared else (len(a), n_sites - 1, k, k)
     crossing = _clear(a, shape, None if is_shared else sweep.lengths)
-    pointers = (a, sweep.tables, sweep.lengths, v, w, labels, crossing)
-    flags = {"HAS_V": v is not None, "HAS_W": w is not None, "HAS_LABELS": labels is not None}
-    _launch(_flow, sweep, pointers, (0 if v is None or v.dim() == 0 else v.stride(0),), **flags)
+    constants = {
+        **_constants(sweep),
+        "HAS_V": v.each is not None,
+        "HAS_W": w is not None,
+        "HAS_LABELS": labels is not None,
+    }
+    stride = 0 if v.each is None or v.each.dim() == 0 else v.each.stride(0)
+    pointers = (a, sweep.tables, sweep.lengths, v.each, w, labels, crossing)
+    launch(_flow, (sweep.n_rows,), pointers, (*_numbers(sweep), stride, v.divisor), constants, _warps(sweep))
     return a, crossing
 
 
@@ -255,22 +267,20 @@ def _clear(like: Tensor, shape: tuple[int, ...], lengths: Tensor | None) -> Tens
     return like.new_empty(shape) if lengths is None else like.new_zeros(shape)
 
 
-def _launch(kernel: Any, sweep: Sweep, pointers: Any, numbers: tuple[int, ...], **flags: bool) -> None:
-    x, tables, lengths = sweep.x, sweep.tables, sweep.lengths
-    with torch.cuda.device_of(x):
-        kernel[(sweep.n_rows,)](
-            *(x if pointer is None else pointer for pointer in pointers),
-            *x.shape,
-            len(tables),
-            1 if lengths is None else len(lengths),
-            tables.stride(-2),
-            tables.stride(-1),
-            sweep.first_backwards,
-            *numbers,
-            WIDTH=max(2, triton.next_power_of_2(x.shape[2])),
-            SUMS=sweep.sums,
-            PER_EDGE=tables.dim() > 2,
-            HAS_LENGTHS=lengths is not None,
-            num_warps=4 if x.shape[2] <= 16 else 8,
-            **flags,
-        )
+def _numbers(sweep: Sweep) -> tuple[int, ...]:
+    tables, lengths = sweep.tables, sweep.lengths
+    n_lengths = 1 if lengths is None else len(lengths)
+    return (*sweep.x.shape, len(tables), n_lengths, tables.stride(-2), tables.stride(-1), sweep.first_backwards)
+
+
+def _constants(sweep: Sweep) -> dict[str, int]:
+    return {
+        "WIDTH": max(2, triton.next_power_of_2(sweep.x.shape[2])),
+        "SUMS": sweep.sums,
+        "PER_EDGE": sweep.tables.dim() > 2,
+        "HAS_LENGTHS": sweep.lengths is not None,
+    }
+
+
+def _warps(sweep: Sweep) -> int:
+    return 4 if sweep.x.shape[2] <= 16 else 8

@@ -17,7 +17,7 @@ from perturbmap.inference.marginal_methods import (
 )
 from perturbmap.nn.chains.batch import Answer, ChainBatch
 from perturbmap.nn.chains.chain import Slopes, TensorChain
-from perturbmap.nn.chains.sweep import Key
+from perturbmap.nn.chains.sweep import Key, Weights
 
 
 @singledispatch
@@ -57,7 +57,7 @@ def marginals_of(method: MarginalMethod, batch: ChainBatch, key: Key | None, n_d
 def _(method: ExactMarginals, chain: TensorChain, x: Any, perturbed: Any) -> Answer:
     pinned = chain.pinned(x, sums=True)
     q = (pinned.others + x).softmax(2)
-    return q, lambda g: pinned.slopes(_softmax_pullback(q, g))
+    return q, lambda g: pinned.slopes(_softmax_pullback(q, g), Weights(None))
 
 
 @marginals_and_pullback.register
@@ -65,14 +65,18 @@ def _(method: PinnedMarginals, chain: TensorChain, x: Any, perturbed: Any) -> An
     pinned = chain.pinned(perturbed, sums=False)
     others = pinned.others.unflatten(0, (-1, len(x)))
     q, n = (others.mean(0) + x).softmax(2), len(others)
-    return q, lambda g: _over_draws(pinned.slopes((_softmax_pullback(q, g) / n).repeat(n, 1, 1)), len(x))
+    return q, lambda g: _over_draws(
+        pinned.slopes((_softmax_pullback(q, g) / n).repeat(n, 1, 1), Weights(None)), len(x)
+    )
 
 
 @marginals_and_pullback.register
 def _(method: IntegratedMarginals, chain: TensorChain, x: Any, perturbed: Any) -> Answer:
     pinned = chain.pinned(perturbed, sums=False)
     p = (pinned.others.unflatten(0, (-1, len(x))) + x).softmax(3)
-    return p.mean(0), lambda g: _over_draws(pinned.slopes((_softmax_pullback(p, g) / len(p)).flatten(0, 1)), len(x))
+    return p.mean(0), lambda g: _over_draws(
+        pinned.slopes((_softmax_pullback(p, g) / len(p)).flatten(0, 1), Weights(None)), len(x)
+    )
 
 
 @marginals_and_pullback.register

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from perturbmap.nn.chains.batch import Answer, ChainBatch
 from perturbmap.nn.chains.chain import Slopes, TensorChain
-from perturbmap.nn.chains.sweep import Key
+from perturbmap.nn.chains.sweep import Key, Weights
 from perturbmap.nn.chains.targets import TensorTargets
 from perturbmap.objectives import (
     ExactLogLikelihood,
@@ -22,72 +23,81 @@ from perturbmap.objectives import (
     StructuredHinge,
 )
 
+#: The value of each example, in float64, and from weights of the examples to the slopes of the weighted sum.
+Weighed = tuple[Tensor, Callable[[Weights], Slopes]]
+
 
 @singledispatch
 def value_and_pullback(
     objective: Objective, chain: TensorChain, x: Tensor, perturbed: Tensor | None, t: TensorTargets, keep: bool
-) -> Answer:
+) -> Weighed:
     """`Objective.value_and_grad` in tensors; ``perturbed`` is x with noise, None where nothing is perturbed.
 
-    The value of each example, in float64, and from weights of the examples to the slopes of the weighted sum, which
-    can be asked for once, and with ``keep`` alone. Perturbed potentials may be overwritten.
+    The slopes can be asked for once, and with ``keep`` alone. Perturbed potentials may be overwritten.
     """
     raise NotImplementedError(f"{type(objective).__name__} is solved in the compiled core.")
 
 
-def is_known(objective: Objective) -> bool:
-    """Whether the objective has a formula here."""
-    return value_and_pullback.dispatch(type(objective)) is not value_and_pullback.dispatch(object)
+@cache
+def is_known(kind: type[Objective]) -> bool:
+    """Whether objectives of this type have a formula here."""
+    return value_and_pullback.dispatch(kind) is not value_and_pullback.dispatch(object)
 
 
-def objective_of(
-    objective: Objective, batch: ChainBatch, targets: TensorTargets, key: Key | None, n_draws: int
+def loss_of(
+    objective: Objective, batch: ChainBatch, targets: TensorTargets, key: Key | None, n_draws: int, reduction: str
 ) -> Tensor | None:
-    """The objective of each example of a batch, the mean over the draws that begin with the key's.
+    """The negative objective of a batch, the mean over the draws that begin with the key's.
+
+    reduction : "mean" or "sum" over the examples, or "none"
 
     None where something is wrong with the tensors, or with the labels: whoever solves it in the core says what.
     """
     chain, x, keep = batch.chain, batch.x, batch.wants_gradient
     keys = [None] if key is None else [replace(key, first_draw=key.first_draw + r) for r in range(n_draws)]
+    divisor = -len(x) if reduction == "mean" else -1
     # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
     dtype = torch.promote_types(batch.dtype, torch.float32)
 
-    def of_draw(each: Key | None, keep: bool) -> Answer:
+    def of_draw(each: Key | None, keep: bool) -> Weighed:
         perturbed = None if each is None else chain.perturbed(x, each)
         return value_and_pullback(objective, chain, x, perturbed, targets, keep)
 
     def solve() -> Answer:
         if len(keys) == 1:
             values, pullback = of_draw(keys[0], keep)
-            return values.to(dtype), pullback
+            return reduced(values), lambda g: pullback(Weights(g, divisor))
         # Nothing is kept of several draws, which would fill the memory: each is solved again for its gradient.
-        return torch.stack([of_draw(each, False)[0] for each in keys]).mean(0).to(dtype), over_draws
+        return reduced(torch.stack([of_draw(each, False)[0] for each in keys]).mean(0)), over_draws
+
+    def reduced(values: Tensor) -> Tensor:
+        return ((values if reduction == "none" else values.sum()) / divisor).to(dtype)
 
     def over_draws(g: Tensor) -> Slopes:
-        each = g / len(keys)
-        total = of_draw(keys[0], True)[1](each)
+        weights = Weights(g, divisor * len(keys))
+        total = of_draw(keys[0], True)[1](weights)
         for other in keys[1:]:
-            total.add_(of_draw(other, True)[1](each))
+            total.add_(of_draw(other, True)[1](weights))
         return total
 
-    values = batch.solved(solve)
+    loss = batch.solved(solve)
     if chain.rims is not None and not chain.is_possible(x, targets.labels):
         return None
-    return values if targets.report.is_good else None
+    return loss if targets.report.is_good else None
 
 
 @value_and_pullback.register
-def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Answer:
+def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     return _gain(chain, x, t, keep, sums=True)
 
 
 @value_and_pullback.register
-def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Answer:
+def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     return _gain(chain, perturbed, t, keep, sums=False)
 
 
 @value_and_pullback.register
-def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Answer:
+def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     c = t.label_weights
     margin = c.sum(2, keepdim=True) - c  # zero for the label that is known, and where none is
     return _gain(chain, x + margin, t, keep, sums=False)
@@ -96,14 +106,14 @@ def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t:
 @value_and_pullback.register
 def _(
     objective: ExactMarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool
-) -> Answer:
+) -> Weighed:
     pinned = chain.pinned(x, sums=True)
     values, w = pinned.toward(x, t.aim, integrate=True)
-    return values, lambda g: pinned.slopes(w, g)
+    return values, lambda v: pinned.slopes(w, v)
 
 
 @value_and_pullback.register
-def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Answer:
+def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     given, aim = None, t.aim
     if objective.conditional:
         given = torch.where(t.is_complete[:, None], -1, t.labels)
@@ -111,13 +121,13 @@ def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: A
         aim = aim.masked_fill(is_given, -1) if aim.dim() == 2 else aim.masked_fill(is_given[..., None], 0.0)
     pinned = chain.pinned(perturbed, given, sums=False)
     values, w = pinned.toward(x, aim, integrate=objective.integrate_noise)
-    return values, lambda g: pinned.slopes(w, g)
+    return values, lambda v: pinned.slopes(w, v)
 
 
-def _gain(chain: TensorChain, x: Tensor, t: TensorTargets, keep: bool, *, sums: bool) -> Answer:
+def _gain(chain: TensorChain, x: Tensor, t: TensorTargets, keep: bool, *, sums: bool) -> Weighed:
     """The total over the labellings that have the known labels minus that over all."""
     every = chain.total(x, sums=sums, keep=keep, labels=t.labels)
     if t.report.knows_all:
-        return every.scores - every.values, lambda g: every.slopes(-g, less=t.labels)
+        return every.scores - every.values, lambda v: every.slopes(v.over(-1), less=t.labels)
     known = chain.total(x, t.labels, sums=sums, keep=keep)
-    return known.values - every.values, lambda g: known.slopes(g).add_(every.slopes(-g))
+    return known.values - every.values, lambda v: known.slopes(v).add_(every.slopes(v.over(-1)))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perturbmap.nn.chains.sweep import WORD, Key, Sweep, Way
+from perturbmap.nn.chains.sweep import WORD, Key, Sweep, Way, Weights
 from perturbmap.support.checks import LARGEST
 
 
@@ -62,13 +62,13 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
 
 
 def flow(
-    sweep: Sweep, a: Tensor, v: Tensor | None, w: Tensor | None = None, labels: Tensor | None = None
+    sweep: Sweep, a: Tensor, v: Weights, w: Tensor | None = None, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Weights v w of the pins, (n,) and (n, n_sites, n_labels), come back along the messages: F, and what crosses.
 
     F takes the place of a. Without w, all weight is at the end of the messages, so that F is the gradient of v times
     their total; that of v times the score of labels is subtracted if there are any. With w, rows that run backwards
-    leave its own part out, so that both ways hold it once together. v left out is 1. F is zero beyond an example's
+    leave its own part out, so that both ways hold it once together. F is zero beyond an example's
     length, and so must w be.
 
     The second tensor is (n_rows, n_labels, n_labels), summed over the edges, where one table is shared; else one for
@@ -82,7 +82,7 @@ def flow(
     tables = _in_order(sweep)[1]
     n, n_sites, k = a.shape
     is_shared = tables.dim() == 2
-    scale = a.new_ones((n, 1)) if v is None else v.to(a.dtype).expand(n)[:, None]
+    scale = (a.new_ones(()) if v.each is None else v.each.to(a.dtype)).expand(n)[:, None] / v.divisor
     scores = _turned(a, lengths) if is_back else a
     if w is not None:
         w = _turned(w, lengths) if is_back else w

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from perturbmap.nn.chains.launch import fixed, launch
 from perturbmap.nn.chains.sweep import Key, Sweep
 from perturbmap.support.checks import LARGEST
 
@@ -20,7 +21,7 @@ def _is_bad(values, at, size, LIMIT: tl.constexpr):
     return tl.max((~(tl.abs(x) <= tl.full((), LIMIT, tl.float64))).to(tl.int32), 0)
 
 
-@triton.jit
+@fixed(6)
 def _look(
     x, tables, lengths, mask, labels, report, n_sites, n_labels,
     LIMIT: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_LABELS: tl.constexpr,
@@ -60,28 +61,21 @@ def look(
     report = torch.zeros(2, dtype=torch.int32, device=x.device)
     is_each = tables is not None and tables.dim() > 2
     most = max(n_sites * n_labels, n_labels * n_labels * (n_sites - 1 if is_each else 1))
-    with torch.cuda.device_of(x):
-        _look[(n, triton.cdiv(most, _BLOCK))](
-            x,
-            x if tables is None else tables,
-            x if lengths is None else lengths,
-            x if mask is None else mask.view(torch.uint8),
-            x if labels is None else labels,
-            report,
-            n_sites,
-            n_labels,
-            LIMIT=LARGEST,
-            HAS_LENGTHS=lengths is not None,
-            HAS_MASK=mask is not None,
-            HAS_LABELS=labels is not None,
-            HAS_TABLES=tables is not None,
-            PER_EDGE=is_each,
-            BLOCK=_BLOCK,
-        )
+    constants = {
+        "LIMIT": LARGEST,
+        "HAS_LENGTHS": lengths is not None,
+        "HAS_MASK": mask is not None,
+        "HAS_LABELS": labels is not None,
+        "HAS_TABLES": tables is not None,
+        "PER_EDGE": is_each,
+        "BLOCK": _BLOCK,
+    }
+    pointers = (x, tables, lengths, None if mask is None else mask.view(torch.uint8), labels, report)
+    launch(_look, (n, triton.cdiv(most, _BLOCK)), pointers, (n_sites, n_labels), constants)
     return report
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high", "first_draw", "stream_high"])
+@fixed(3)
 def _gumbel(
     x, lengths, out, key_low, key_high, first_draw, stream_high, n_examples, n_sites, n_labels,
     HAS_LENGTHS: tl.constexpr, BLOCK: tl.constexpr,
@@ -122,13 +116,12 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
     n, n_sites, n_labels = x.shape
     out = x.new_empty((n_draws * n, n_sites, n_labels))
     grid = (n_draws * n, triton.cdiv((n_sites * n_labels + 1) // 2, 256))
-    lengths_or_any, has = (x, False) if lengths is None else (lengths, True)
-    with torch.cuda.device_of(x):
-        _gumbel[grid](x, lengths_or_any, out, *key.words, n, n_sites, n_labels, HAS_LENGTHS=has, BLOCK=256)
+    constants = {"HAS_LENGTHS": lengths is not None, "BLOCK": 256}
+    launch(_gumbel, grid, (x, lengths, out), (*key.words, n, n_sites, n_labels), constants)
     return out
 
 
-@triton.jit
+@fixed(8)
 def _toward(
     left, right, noisy, x, aim, lengths, values, w, n_sites, n_labels,
     SITES: tl.constexpr, WIDTH: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_LABELS: tl.constexpr,
@@ -174,11 +167,14 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> 
     left, right = a.chunk(2)
     values = torch.empty(n, dtype=torch.float64, device=x.device)
     w = x.new_empty(x.shape) if noisy is x else noisy
-    width = triton.next_power_of_2(n_labels)
-    lengths_or_any, has = (x, False) if sweep.lengths is None else (sweep.lengths, True)
-    with torch.cuda.device_of(x):
-        _toward[(n,)](
-            left, right, noisy, x, aim, lengths_or_any, values, w, n_sites, n_labels,
-            SITES=max(1, 2048 // width), WIDTH=width, HAS_LENGTHS=has, HAS_LABELS=aim.dim() == 2, INTEGRATE=integrate,
-        )  # fmt: skip
+    width = max(2, triton.next_power_of_2(n_labels))
+    constants = {
+        "SITES": max(1, 2048 // width),
+        "WIDTH": width,
+        "HAS_LENGTHS": sweep.lengths is not None,
+        "HAS_LABELS": aim.dim() == 2,
+        "INTEGRATE": integrate,
+    }
+    pointers = (left, right, noisy, x, aim, sweep.lengths, values, w)
+    launch(_toward, (n,), pointers, (n_sites, n_labels), constants)
     return values, w

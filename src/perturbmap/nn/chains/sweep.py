@@ -70,6 +70,17 @@ class Sweep(NamedTuple):
         return n if self.way is Way.FORWARDS else 0 if self.way is Way.BACKWARDS else n // 2
 
 
+class Weights(NamedTuple):
+    """One for each example, over a divisor; ``each`` is (n,), one number for all, or None for 1."""
+
+    each: Tensor | None
+    divisor: int = 1
+
+    def over(self, divisor: int) -> Weights:
+        """The same over another divisor."""
+        return Weights(self.each, self.divisor * divisor)
+
+
 @final
 @dataclass(frozen=True)
 class Key:
