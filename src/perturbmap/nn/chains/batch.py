@@ -131,7 +131,7 @@ class ChainBatch:
 
         def pull(gradient: Tensor) -> tuple[Tensor, Tensor | None]:
             slopes = (pullbacks.pop() if pullbacks else solve()[1])(gradient)
-            return slopes.unary, None if self.pairwise is None else slopes.pairwise.to(self.pairwise.dtype)
+            return slopes.unary, None if self.pairwise is None else slopes.pairwise
 
         return solved(self.unary, self.pairwise, values, pull, needs_inputs=True)
 

@@ -19,7 +19,7 @@ class Slopes:
     """The gradient of a number.
 
     unary : (n, n_sites, n_labels)
-    pairwise : (n_labels, n_labels), in float64; or one table for each edge, (n, n_edges, n_labels, n_labels)
+    pairwise : (n_labels, n_labels); or one table for each edge, (n, n_edges, n_labels, n_labels)
     """
 
     unary: Tensor
@@ -138,5 +138,5 @@ def route(x: Tensor) -> Any:
 def _over_examples(crossing: Tensor, n: int) -> Tensor:
     """What crosses the edges of all rows: summed where one table is shared, else over both ways."""
     if crossing.dim() == 3:
-        return crossing.sum(0, dtype=torch.float64)
+        return crossing.sum(0)
     return crossing if len(crossing) == n else crossing[:n] + crossing[n:]

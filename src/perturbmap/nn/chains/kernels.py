@@ -73,6 +73,28 @@ def _positive(x):
     return tl.where(x == 0.0, 1.0, x)
 
 
+@triton.jit
+def _score(
+    x, tables, rims, labels, length, n_labels, row_stride, column_stride,
+    PER_EDGE: tl.constexpr, HAS_RIMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The score of a chain's labels, so many sites at once, in float64."""
+    score = tl.full((), 0.0, tl.float64)
+    for first in range(0, length, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        y, after = _label(labels, at, length, n_labels), _label(labels, at + 1, length, n_labels)
+        value = tl.load(x + at * n_labels + y, mask=at < length, other=0.0).to(tl.float64)
+        place = y * row_stride + after * column_stride
+        if PER_EDGE:
+            place += at * n_labels * n_labels
+        value += tl.load(tables + place, mask=at < length - 1, other=0.0).to(tl.float64)
+        if HAS_RIMS:
+            value += tl.load(rims + y, mask=at == 0, other=0.0).to(tl.float64)
+            value += tl.load(rims + n_labels + y, mask=at == length - 1, other=0.0).to(tl.float64)
+        score += tl.sum(value, 0)
+    return score
+
+
 @fixed(8)
 def _messages(
     x, tables, rims, lengths, given, out, totals, scores,
@@ -127,19 +149,9 @@ def _messages(
             total += tl.log(tl.sum(tl.exp(a - _finite(high)), 0)).to(tl.float64)
     tl.store(totals + row, total)
     if HAS_LABELS:
-        score = tl.full((), 0.0, tl.float64)
-        for first in range(0, length, BLOCK):
-            at = first + tl.arange(0, BLOCK)
-            y, after = _label(given, at, length, n_labels), _label(given, at + 1, length, n_labels)
-            value = tl.load(x + at * n_labels + y, mask=at < length, other=0.0).to(tl.float64)
-            place = y * row_stride + after * column_stride
-            if PER_EDGE:
-                place += at * n_labels * n_labels
-            value += tl.load(tables + place, mask=at < length - 1, other=0.0).to(tl.float64)
-            if HAS_RIMS:
-                value += tl.load(rims + y, mask=at == 0, other=0.0).to(tl.float64)
-                value += tl.load(rims + n_labels + y, mask=at == length - 1, other=0.0).to(tl.float64)
-            score += tl.sum(value, 0)
+        score = _score(
+            x, tables, rims, given, length, n_labels, row_stride, column_stride, PER_EDGE, HAS_RIMS, BLOCK
+        )  # fmt: skip
         tl.store(scores + row, score)
 
 
