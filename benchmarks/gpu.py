@@ -1,7 +1,7 @@
 """``python -m benchmarks.gpu``: the loss of a chain on a GPU, forward and backward, beside peers and beside our core.
 
 Run by hand, where there is a GPU; ``--write docs/benchmarks_gpu.txt`` also writes the table to a file of the docs.
-A peer that is not installed is left out. All take turns of three calls, as in training, so that nobody starts on
+A peer that is not installed is left out. All take turns of ten calls, as in training, so that nobody starts on
 another's cache alone; milliseconds are medians of a call, with the device's work awaited after each. Memory is what a
 call of each of ours takes at its peak, gradients among it, in units of the unary potentials; the error is that of the
 exact gradient against the core's, relative to its largest entry.
@@ -35,15 +35,15 @@ def ours(objective: Objective, on_device: bool | None = None) -> StructuredLoss:
 
 
 def milliseconds(runs: Mapping[str, Callable[[], object]], seconds: float = 0.5) -> dict[str, float]:
-    """Medians of runs that take turns of three, so many as fit into the time, but at least two turns."""
+    """Medians of runs that take turns of ten, so many as fit into the time, but at least two turns."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(2):
         for run in runs.values():  # compiled, and warm
             run()
     began = time.perf_counter()
-    while len(min(times.values(), key=len)) < 6 or time.perf_counter() - began < seconds * len(runs):
+    while len(min(times.values(), key=len)) < 20 or time.perf_counter() - began < seconds * len(runs):
         for name, run in runs.items():
-            for _ in range(3):
+            for _ in range(10):
                 torch.cuda.synchronize()
                 start = time.perf_counter()
                 run()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -352,3 +353,32 @@ def test_the_second_derivative_is_refused_here_too() -> None:
     (first,) = torch.autograd.grad(value, unary, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         first.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of the process group
+def test_it_works_under_distributed_training(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Of one process: the gradients of a network and of a table are those without it."""
+    x, labels = (
+        torch.tensor(rng.normal(size=(3, 6, 4)), dtype=torch.float32),
+        torch.tensor(rng.integers(0, K, (3, 6))),
+    )
+    loss = nn.StructuredLoss(seed=0).eval()
+    loss.on_device = True
+
+    class Tagger(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.pairs = torch.nn.Linear(4, K), torch.nn.Parameter(torch.eye(K))
+
+        def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+            value: Tensor = loss(self.network(x), labels, self.pairs)
+            return value
+
+    tagger = Tagger()
+    expected = torch.autograd.grad(tagger(x, labels), list(tagger.parameters()))
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        torch.nn.parallel.DistributedDataParallel(tagger)(x, labels).backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert_same([p.grad for p in tagger.parameters()], list(expected), rtol=1e-6)

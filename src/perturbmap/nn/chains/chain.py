@@ -76,11 +76,11 @@ class TensorChain:
 
 @final
 class Total:
-    """Totals of a batch of chains, (n,), in float64; the scores of the labels that were to be scored; slopes."""
+    """Totals of a batch of chains, (n,), in float64; by how much they exceed the scores of labels; their slopes."""
 
-    def __init__(self, sweep: Sweep, messages: Tensor, values: Tensor, scores: Tensor) -> None:
+    def __init__(self, sweep: Sweep, messages: Tensor, values: Tensor, excess: Tensor) -> None:
         self._sweep, self._messages = sweep, messages
-        self.values, self.scores = values, scores
+        self.values, self.excess = values, excess
 
     def slopes(self, weights: Weights, less: Tensor | None = None) -> Slopes:
         """Those of ``sum_n weights[n] (total[n] - f_n(less))``, with labels ``less``; can be asked for once.

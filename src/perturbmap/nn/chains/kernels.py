@@ -97,7 +97,7 @@ def _score(
 
 @fixed(8)
 def _messages(
-    x, tables, rims, lengths, given, out, totals, scores,
+    x, tables, rims, lengths, given, out, totals, excess,
     n, n_sites, n_labels, n_tables, n_lengths, row_stride, column_stride, first_backwards,
     WIDTH: tl.constexpr, SUMS: tl.constexpr, PER_EDGE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
     HAS_RIMS: tl.constexpr, HAS_GIVEN: tl.constexpr, HAS_LABELS: tl.constexpr, KEEP: tl.constexpr,
@@ -152,7 +152,7 @@ def _messages(
         score = _score(
             x, tables, rims, given, length, n_labels, row_stride, column_stride, PER_EDGE, HAS_RIMS, BLOCK
         )  # fmt: skip
-        tl.store(scores + row, score)
+        tl.store(excess + row, total - score)
 
 
 @fixed(7)
@@ -240,7 +240,7 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
     """See `plain.messages`; without ``keep``, there are none."""
     x, known = sweep.x, sweep.given if labels is None else labels
     out = _clear(x, (sweep.n_rows if keep else 0, *x.shape[1:]), sweep.lengths)
-    totals, scores = x.new_empty((2, sweep.n_rows), dtype=torch.float64)
+    totals, excess = x.new_empty((2, sweep.n_rows), dtype=torch.float64)
     constants = {
         **_constants(sweep),
         "HAS_RIMS": sweep.rims is not None,
@@ -249,9 +249,9 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
         "KEEP": keep,
         "BLOCK": 128,
     }
-    pointers = (x, sweep.tables, sweep.rims, sweep.lengths, known, out, totals, scores)
+    pointers = (x, sweep.tables, sweep.rims, sweep.lengths, known, out, totals, excess)
     launch(_messages, (sweep.n_rows,), pointers, _numbers(sweep), constants, _warps(sweep))
-    return out, totals, scores
+    return out, totals, excess
 
 
 def flow(

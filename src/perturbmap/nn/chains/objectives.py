@@ -23,15 +23,15 @@ from perturbmap.objectives import (
     StructuredHinge,
 )
 
-#: The value of each example, in float64, and from weights of the examples to the slopes of the weighted sum.
+#: The loss of each example, in float64, and from weights of the examples to the slopes of the weighted sum.
 Weighed = tuple[Tensor, Callable[[Weights], Slopes]]
 
 
 @singledispatch
-def value_and_pullback(
+def loss_and_pullback(
     objective: Objective, chain: TensorChain, x: Tensor, perturbed: Tensor | None, t: TensorTargets, keep: bool
 ) -> Weighed:
-    """`Objective.value_and_grad` in tensors; ``perturbed`` is x with noise, None where nothing is perturbed.
+    """The negative of `Objective.value_and_grad` in tensors; ``perturbed`` is x with noise, None where nothing is.
 
     The slopes can be asked for once, and with ``keep`` alone. Perturbed potentials may be overwritten.
     """
@@ -41,7 +41,7 @@ def value_and_pullback(
 @cache
 def is_known(kind: type[Objective]) -> bool:
     """Whether objectives of this type have a formula here."""
-    return value_and_pullback.dispatch(kind) is not value_and_pullback.dispatch(object)
+    return loss_and_pullback.dispatch(kind) is not loss_and_pullback.dispatch(object)
 
 
 def loss_of(
@@ -55,23 +55,24 @@ def loss_of(
     """
     chain, x, keep = batch.chain, batch.x, batch.wants_gradient
     keys = [None] if key is None else [replace(key, first_draw=key.first_draw + r) for r in range(n_draws)]
-    divisor = -len(x) if reduction == "mean" else -1
+    divisor = len(x) if reduction == "mean" else 1
     # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
     dtype = torch.promote_types(batch.dtype, torch.float32)
 
     def of_draw(each: Key | None, keep: bool) -> Weighed:
         perturbed = None if each is None else chain.perturbed(x, each)
-        return value_and_pullback(objective, chain, x, perturbed, targets, keep)
+        return loss_and_pullback(objective, chain, x, perturbed, targets, keep)
 
     def solve() -> Answer:
         if len(keys) == 1:
-            values, pullback = of_draw(keys[0], keep)
-            return reduced(values), lambda g: pullback(Weights(g, divisor))
+            losses, pullback = of_draw(keys[0], keep)
+            return reduced(losses), lambda g: pullback(Weights(g, divisor))
         # Nothing is kept of several draws, which would fill the memory: each is solved again for its gradient.
         return reduced(torch.stack([of_draw(each, False)[0] for each in keys]).mean(0)), over_draws
 
-    def reduced(values: Tensor) -> Tensor:
-        return ((values if reduction == "none" else values.sum()) / divisor).to(dtype)
+    def reduced(losses: Tensor) -> Tensor:
+        whole = losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+        return whole.to(dtype)
 
     def over_draws(g: Tensor) -> Slopes:
         weights = Weights(g, divisor * len(keys))
@@ -86,33 +87,33 @@ def loss_of(
     return loss if targets.report.is_good else None
 
 
-@value_and_pullback.register
+@loss_and_pullback.register
 def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
-    return _gain(chain, x, t, keep, sums=True)
+    return _shortfall(chain, x, t, keep, sums=True)
 
 
-@value_and_pullback.register
+@loss_and_pullback.register
 def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
-    return _gain(chain, perturbed, t, keep, sums=False)
+    return _shortfall(chain, perturbed, t, keep, sums=False)
 
 
-@value_and_pullback.register
+@loss_and_pullback.register
 def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     c = t.label_weights
     margin = c.sum(2, keepdim=True) - c  # zero for the label that is known, and where none is
-    return _gain(chain, x + margin, t, keep, sums=False)
+    return _shortfall(chain, x + margin, t, keep, sums=False)
 
 
-@value_and_pullback.register
+@loss_and_pullback.register
 def _(
     objective: ExactMarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool
 ) -> Weighed:
     pinned = chain.pinned(x, sums=True)
-    values, w = pinned.toward(x, t.aim, integrate=True)
-    return values, lambda v: pinned.slopes(w, v)
+    losses, w = pinned.toward(x, t.aim, integrate=True)
+    return losses, lambda v: pinned.slopes(w, v)
 
 
-@value_and_pullback.register
+@loss_and_pullback.register
 def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
     given, aim = None, t.aim
     if objective.conditional:
@@ -120,14 +121,14 @@ def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: A
         is_given = given >= 0
         aim = aim.masked_fill(is_given, -1) if aim.dim() == 2 else aim.masked_fill(is_given[..., None], 0.0)
     pinned = chain.pinned(perturbed, given, sums=False)
-    values, w = pinned.toward(x, aim, integrate=objective.integrate_noise)
-    return values, lambda v: pinned.slopes(w, v)
+    losses, w = pinned.toward(x, aim, integrate=objective.integrate_noise)
+    return losses, lambda v: pinned.slopes(w, v)
 
 
-def _gain(chain: TensorChain, x: Tensor, t: TensorTargets, keep: bool, *, sums: bool) -> Weighed:
-    """The total over the labellings that have the known labels minus that over all."""
+def _shortfall(chain: TensorChain, x: Tensor, t: TensorTargets, keep: bool, *, sums: bool) -> Weighed:
+    """The total over all labellings minus that over those which have the known labels."""
     every = chain.total(x, sums=sums, keep=keep, labels=t.labels)
     if t.report.knows_all:
-        return every.scores - every.values, lambda v: every.slopes(v.over(-1), less=t.labels)
+        return every.excess, lambda v: every.slopes(v, less=t.labels)
     known = chain.total(x, t.labels, sums=sums, keep=keep)
-    return known.values - every.values, lambda v: known.slopes(v).add_(every.slopes(v.over(-1)))
+    return every.values - known.values, lambda v: every.slopes(v).add_(known.slopes(v.over(-1)))

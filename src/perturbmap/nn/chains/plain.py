@@ -35,8 +35,8 @@ def look(
 def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Messages with what they arrive at, a, (n_rows, n_sites, n_labels), and ``(+)_y f(y)``, (n_rows,), in float64.
 
-    The third tensor has the scores f(labels), (n_rows,), of labels (n, n_sites), if there are any, none of them below
-    zero. Without ``keep``, nobody will ask for the messages; these sweeps hold them all the same.
+    The third tensor says by how much the totals exceed the scores of labels, (n, n_sites), if there are any, none of
+    them below zero. Without ``keep``, nobody will ask for the messages; these sweeps hold them all the same.
     """
     if sweep.way is Way.BOTH:
         ways = (sweep._replace(way=way) for way in (Way.FORWARDS, Way.BACKWARDS))
@@ -58,7 +58,7 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
             m = m - top[:, None]
             total += torch.where(is_before, top.double(), 0.0)
     out = _turned(out, lengths) if sweep.way is Way.BACKWARDS else out
-    return out, total, total[:0] if labels is None else _score(sweep, labels)
+    return out, total, total if labels is None else total - _score(sweep, labels)
 
 
 def flow(
@@ -141,13 +141,13 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
 
 
 def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> tuple[Tensor, Tensor]:
-    """``sum_{d,k} c[d, k] log p[d, k]``, (n,), in float64, and the weights of the pins that are its gradient, w.
+    """``- sum_{d,k} c[d, k] log p[d, k]``, (n,), in float64, and the weights of the pins that are its gradient, w.
 
     a : the messages of the sweep, both ways, of perturbed potentials or not; x are those without noise
     aim : c, (n, n_sites, n_labels); or labels, (n, n_sites), whose indicators are c, zero where one is below zero
     integrate : whether p is the softmax of what others add to x; else 1 for the best label, and log p the difference
 
-    ``w = c - (sum_k c) p``, zero where nothing is to be learned.
+    ``w = (sum_k c) p - c``, zero where nothing is to be learned.
     """
     is_site = torch.arange(x.shape[1], device=x.device) < _lengths(sweep.lengths, x)[:, None]
     left, right = a.chunk(2)
@@ -160,8 +160,8 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> 
         p = torch.zeros_like(values).scatter_(2, values.argmax(2, keepdim=True), 1.0)
     c = indicators(aim, sweep.lengths, x) if aim.dim() == 2 else aim
     total = c.sum(2, keepdim=True)
-    w = torch.where((total != 0) & is_site[..., None], c - total * p, 0.0)
-    return torch.where((c != 0) & is_site[..., None], c * log_p, 0.0).sum((1, 2), dtype=torch.float64), w
+    w = torch.where((total != 0) & is_site[..., None], total * p - c, 0.0)
+    return -torch.where((c != 0) & is_site[..., None], c * log_p, 0.0).sum((1, 2), dtype=torch.float64), w
 
 
 def indicators(labels: Tensor, lengths: Tensor | None, like: Tensor) -> Tensor:

@@ -156,8 +156,8 @@ def _toward(
         else:
             c = tl.load(aim + at, mask=is_there, other=0.0)
         total = tl.sum(c, 1)[:, None]
-        value += tl.sum(tl.sum(tl.where(c != 0.0, c * log_p, 0.0).to(tl.float64), 1), 0)
-        tl.store(w + at, tl.where(total != 0.0, c - total * p, 0.0), mask=is_there)
+        value -= tl.sum(tl.sum(tl.where(c != 0.0, c * log_p, 0.0).to(tl.float64), 1), 0)
+        tl.store(w + at, tl.where(total != 0.0, total * p - c, 0.0), mask=is_there)
     tl.store(values + row, value)
 
 
