@@ -10,6 +10,7 @@ exact gradient against the core's, relative to its largest entry.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 import warnings
@@ -54,6 +55,7 @@ def milliseconds(runs: Mapping[str, Callable[[], object]], seconds: float = 0.5)
 
 def memory(run: Callable[[], object], unary: Tensor) -> float:
     """Peak of a call over what was there before it, in units of the unary potentials."""
+    gc.collect()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

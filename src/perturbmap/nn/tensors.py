@@ -195,7 +195,7 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
 
 
 def _on_cpu(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors on the CPU, without a gradient; from a GPU all go at once, to pinned memory, and are waited for once."""
+    """Tensors on the CPU, without a gradient; from a GPU all go at once, to pinned memory, and are awaited once."""
     here = [tensor.detach().to("cpu", non_blocking=tensor.is_cuda) for tensor in tensors]
     for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
         torch.cuda.current_stream(device).synchronize()
