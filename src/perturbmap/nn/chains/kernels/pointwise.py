@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perturbmap.nn.chains.launch import fixed, launch
+from perturbmap.nn.chains.kernels.launch import fixed, launch
 from perturbmap.nn.chains.sweep import Key, Sweep
 from perturbmap.support.checks import LARGEST
 

@@ -11,11 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perturbmap.nn.chains.launch import fixed, launch
-from perturbmap.nn.chains.pointwise import look, perturbed, toward
+from perturbmap.nn.chains.kernels.launch import fixed, launch
 from perturbmap.nn.chains.sweep import Sweep, Weights
-
-__all__ = ["MOST_LABELS", "flow", "look", "messages", "perturbed", "toward"]
 
 #: The table of so many labels fits into the registers of a program.
 MOST_LABELS = 128
