@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from torch import Tensor
 import perturbmap as pm
 from perturbmap import nn
 from perturbmap.nn.chains import plain
-from perturbmap.nn.chains.chain import TensorChain
 from perturbmap.nn.chains.sweep import Key
 from perturbmap.noise import Domain, Purpose
 
@@ -165,53 +165,121 @@ def test_the_noise_is_that_of_the_core(seed: int, rng: np.random.Generator) -> N
         np.testing.assert_allclose(ours.reshape(2, 20, 3).numpy(), expected, rtol=0, atol=1e-14)
 
 
+ALLOWED = pm.Transitions(
+    [[True, False, True], [True, True, True], [False, True, False]],
+    starts=[True, True, False],
+    ends=[False, True, True],
+)
+
+
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_table_may_forbid_pairs(device: str, rng: np.random.Generator) -> None:
-    """With -inf: totals, maxima and slopes are those over the labellings that are left."""
-    tables = torch.tensor(rng.normal(size=(K, K)), device=device)
-    forbidden = torch.zeros(K, K, dtype=torch.bool, device=device)
-    forbidden[0, 1] = forbidden[2, 2] = True
-    x, lengths = torch.tensor(rng.normal(size=(5, 7, K)), device=device), torch.tensor([7, 5, 2, 1, 6], device=device)
-    for sums in (True, False):
-        ruled_out, unlikely = (
-            TensorChain(tables.masked_fill(forbidden, low), lengths.int()).total(x, sums=sums, slopes=True)
-            for low in (-torch.inf, -1e6)
-        )
-        assert ruled_out[1] is not None
-        assert unlikely[1] is not None
-        assert_same(ruled_out[0], unlikely[0])
-        assert_same(ruled_out[1].unary, unlikely[1].unary)
-        assert (ruled_out[1].pairwise[:, forbidden] == 0).all()
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
+def test_forbidden_transitions_are_impossible_here_too(
+    is_shared: bool, device: str, rng: np.random.Generator
+) -> None:
+    """Pairs, starts and ends: losses, marginals, best labels and their gradients are the core's."""
+    at, chain = Instance(rng, is_shared, device), pm.Chain(allowed=ALLOWED)
+    scale = torch.tensor(rng.normal(size=(4, WIDTH, K)), device=device)
+    with torch.no_grad():
+        at.labels.copy_(nn.BestLabelling(chain)(at.unary.flip(2).nan_to_num(), at.table, mask=at.mask))
+    some = at.labels.masked_fill(torch.tensor(rng.random((4, WIDTH)) < 0.4, device=device), -1)
+
+    def losses(loss: Any) -> Any:
+        values = [loss(**at.padded(), labels=labels) for labels in (at.labels, some)]
+        return [v for value in values for v in (value, *at.gradients(value))]
+
+    def probabilities(layer: Any) -> Any:
+        q = layer(**at.padded())
+        return [q, *at.gradients((q * scale).sum())]
+
+    for objective in OBJECTIVES:
+        assert_same(*on_both(partial(nn.StructuredLoss, objective, chain, seed=3), losses))
+    for method in METHODS:
+        assert_same(*on_both(partial(nn.Marginals, chain, method, n_perturbations=5, seed=1), probabilities))
+    here, core = on_both(partial(nn.BestLabelling, chain), partial(_labels, at.padded(), at.ragged()))
+    for one, other in zip(here, core, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("objective", [pm.ExactLogLikelihood(), pm.MarginalLogLikelihood()], ids=repr)
+def test_labels_that_are_not_allowed_are_refused_here_too(objective: pm.Objective) -> None:
+    """By the core's words, and the noise of the call that failed is that of the next."""
+    loss, labels = nn.StructuredLoss(objective, pm.Chain(allowed=ALLOWED), seed=0), torch.tensor([[0, 1, 1]])
+    loss.on_device = True
+    with pytest.raises(ValueError, match="has label 0 at site 0 and then label 1 at site 1, which allowed forbids"):
+        loss(torch.zeros(1, 3, K), labels, torch.zeros(K, K))
+    assert loss.n_draws == 0
+
+
+@pytest.mark.parametrize("objective", [pm.ExactLogLikelihood(), pm.MarginalLogLikelihood()], ids=repr)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gradient_can_be_asked_for_again(objective: pm.Objective, device: str, rng: np.random.Generator) -> None:
+    """The first takes the place of the messages in memory, and they are made anew for the second: the same bits."""
+    at = Instance(rng, True, device)
+    loss = nn.StructuredLoss(objective, seed=0)
+    loss.on_device = True
+    value = loss(**at.padded(), labels=at.labels)
+    first, second = (torch.autograd.grad(value, (at.unary, at.table), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    with torch.no_grad():
+        at.table.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(value, at.unary)
 
 
 KERNELS_AGREE = """
 import itertools, torch
 from perturbmap.nn.chains import kernels, plain
-from perturbmap.nn.chains.sweep import Key, Sweep, Way
+from perturbmap.nn.chains.sweep import Key, Sweep, Way, Weights
 
 torch.manual_seed(0)
+flags = [True, False]
 cases = [
-    *itertools.product([(4, 4, 3)], [True, False], [0, 2], [Way.BOTH], [True, False]),
-    *itertools.product([(2, 2, 2), (2, 1, 5)], [True, False], [1], [Way.FORWARDS, Way.BACKWARDS], [True]),
+    *itertools.product([(4, 4, 3)], flags, flags, [Way.BOTH], flags, flags),
+    *itertools.product([(2, 2, 2), (2, 1, 5)], flags, [True], [Way.FORWARDS, Way.BACKWARDS], [True], flags),
 ]
-for (n, width, k), is_shared, n_given, way, sums in cases:
-    x = torch.randn(n, width, k, dtype=torch.float64)
-    tables = torch.randn((k, k) if is_shared else (n // 2, width - 1, k, k), dtype=torch.float64)
+for (n, width, k), is_shared, has_given, way, sums, is_even in cases:
+    x, half = torch.randn(n, width, k, dtype=torch.float64), n // 2
+    tables = torch.randn((k, k) if is_shared else (half, width - 1, k, k), dtype=torch.float64)
     tables[..., 0, 1] = -torch.inf
-    lengths = torch.randint(1, width + 1, (n // 2,), dtype=torch.int32)
-    given = torch.randint(-1, k, (n_given * n, width), dtype=torch.int32) if n_given else None
-    sweep = Sweep(x, tables, lengths, given, way, sums)
-    is_site = (torch.arange(width) < lengths[:, None]).repeat(2, 1)
-    (m, total), (other, other_total) = plain.messages(sweep, keep=True), kernels.messages(sweep, keep=True)
+    lengths = None if is_even else torch.randint(1, width + 1, (half,), dtype=torch.int32)
+    given = torch.randint(-1, k, (n, width)) if has_given else None
+    labels, rims = torch.randint(0, k, (n, width)), torch.zeros(2, k, dtype=torch.float64)
+    rims[1, 0] = -torch.inf
+    sweep = Sweep(x, tables, rims if is_even else None, lengths, given, way, sums)
+    is_site = torch.arange(width) < (torch.full((half,), width) if is_even else lengths)[:, None]
+    is_site = is_site.repeat(2, 1)
     is_there = is_site.repeat(sweep.n_rows // n, 1)
-    torch.testing.assert_close(other[is_there], m[is_there])
-    torch.testing.assert_close(other_total, total)
-    for w, spend in itertools.product([None, torch.randn_like(x) * is_site[..., None]], [False, True]):
-        for one, two in zip(plain.flow(sweep, m, w, spend=spend), kernels.flow(sweep, other.clone(), w, spend=spend)):
-            torch.testing.assert_close(two, one)
-    key = Key(2**63 + 5, 2**31 - 1, 8 << 12)
-    one, two = plain.perturbed(x[: n // 2], lengths, key, 2), kernels.perturbed(x[: n // 2], lengths, key, 2)
-    torch.testing.assert_close(two[is_site], one[is_site], rtol=0, atol=1e-14)
+    one, two = (route.messages(sweep, keep=True, labels=None if has_given else labels) for route in (plain, kernels))
+    torch.testing.assert_close(two[0][is_there], one[0][is_there])
+    torch.testing.assert_close(two[1], one[1])
+    if not has_given:
+        torch.testing.assert_close(two[2], one[2])
+    v = Weights(torch.randn(n, dtype=torch.float64), -2)
+    for w, less in ((None, None), (None, labels), (torch.randn_like(x) * is_site[..., None], None)):
+        expected = plain.flow(sweep, one[0].clone(), v, w, less)
+        torch.testing.assert_close(kernels.flow(sweep, two[0].clone(), v, w, less), expected)
+    key, few = Key(2**63 + 5, 2**31 - 1, 8 << 12), x[:half]
+    a, b = (route.perturbed(few, lengths, key, 2) for route in (plain, kernels))
+    torch.testing.assert_close(b[is_site], a[is_site], rtol=0, atol=1e-14)
+    if way is Way.BOTH:
+        for integrate, aim in itertools.product(flags, [labels[:half], torch.rand_like(few)]):
+            results = []
+            for route in (plain, kernels):
+                noisy = sweep._replace(x=route.perturbed(few, lengths, key, 1), given=None)
+                values, w = route.toward(noisy, route.messages(noisy, keep=True)[0], few, aim, integrate)
+                results.append([values, w[is_site[:half]]])
+            torch.testing.assert_close(results[1], results[0])
+    for spoilt in ("nothing", "x", "table", "mask", "label", "open"):
+        some, table, y, mask = few.clone(), tables.clamp(min=-1.0), labels[:half].clone(), is_site[:half].clone()
+        some[-1, 0, 0] = torch.nan if spoilt == "x" else 0.0
+        table[..., -1] = torch.inf if spoilt == "table" else 0.0
+        mask[0, 0] = spoilt != "mask"
+        y[0, 0] = {"label": k, "open": -1}.get(spoilt, 0)
+        reports = [route.look(some, table, lengths, mask, y).tolist() for route in (plain, kernels)]
+        has_edges = is_shared or bool(is_site[:, 1:].any())
+        is_bad = spoilt in ("x", "mask", "label") or (spoilt == "table" and has_edges)
+        assert reports == [[is_bad, spoilt == "open"]] * 2, (spoilt, reports)
 """
 
 
@@ -285,3 +353,32 @@ def test_the_second_derivative_is_refused_here_too() -> None:
     (first,) = torch.autograd.grad(value, unary, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         first.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of the process group
+def test_it_works_under_distributed_training(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Of one process: the gradients of a network and of a table are those without it."""
+    x, labels = (
+        torch.tensor(rng.normal(size=(3, 6, 4)), dtype=torch.float32),
+        torch.tensor(rng.integers(0, K, (3, 6))),
+    )
+    loss = nn.StructuredLoss(seed=0).eval()
+    loss.on_device = True
+
+    class Tagger(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.pairs = torch.nn.Linear(4, K), torch.nn.Parameter(torch.eye(K))
+
+        def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+            value: Tensor = loss(self.network(x), labels, self.pairs)
+            return value
+
+    tagger = Tagger()
+    expected = torch.autograd.grad(tagger(x, labels), list(tagger.parameters()))
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        torch.nn.parallel.DistributedDataParallel(tagger)(x, labels).backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert_same([p.grad for p in tagger.parameters()], list(expected), rtol=1e-6)

@@ -20,6 +20,7 @@ from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials, SiteLabels
 from perturbmap.structures import Chain, InfeasibleError, Structure
+from perturbmap.structures.transitions import as_transitions
 from perturbmap.support.checks import check_count
 
 # Draws that a module may use before it begins again; the core counts them in 32 bits.
@@ -38,11 +39,12 @@ class _Layer(nn.Module):
 
     def _chains(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> ChainBatch | None:
         """The potentials as chains to be solved where they are; None where they go to the core."""
-        if edges is not None or not isinstance(self.structure, Chain) or not self.structure.allows_every_labelling:
+        if edges is not None or not isinstance(self.structure, Chain):
             return None
         some = unary if isinstance(unary, Tensor) else unary[0] if len(unary) else None
         is_there = isinstance(some, Tensor) and some.is_cuda if self.on_device is None else self.on_device
-        return ChainBatch.of(unary, pairwise, mask) if is_there else None
+        allowed = None if self.structure.allowed is None else as_transitions(self.structure.allowed).rules
+        return ChainBatch.of(unary, pairwise, mask, allowed) if is_there else None
 
     def _solver(self) -> Structure:
         """The structure, with as many threads as torch has."""
@@ -152,10 +154,14 @@ class StructuredLoss(_PerturbedLayer):
             labels, with a further axis, through which no gradient goes. What is padded is not looked at.
         sizes : how much each site counts in a weighted loss; all alike by default
         """
-        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(self.objective) else None
+        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(type(self.objective)) else None
         aims = None if chains is None else TensorTargets.of(self.objective, chains, labels, sizes)
         if chains is not None and aims is not None:
-            return self._reduced(-self._where_it_is(chains, aims))
+            before, key = self.n_draws, self._key() if self.objective.is_perturbed else None
+            loss = objectives.loss_of(self.objective, chains, aims, key, self.n_perturbations, self.reduction)
+            if loss is not None:
+                return loss
+            self.n_draws = before
         batch = Batch.pack(unary, pairwise, edges, mask)
         targets = self._targets(batch, labels, sizes)
         structure, f = self._solver(), batch.f
@@ -182,15 +188,8 @@ class StructuredLoss(_PerturbedLayer):
 
         # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
         dtype = torch.promote_types(batch.unary.dtype, torch.float32)
-        return self._reduced(-batch.through_core(values, dtype, pullback))
-
-    def _reduced(self, losses: Tensor) -> Tensor:
+        losses = -batch.through_core(values, dtype, pullback)
         return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
-
-    def _where_it_is(self, batch: ChainBatch, targets: TensorTargets) -> Tensor:
-        """The objective of chains, computed on their device."""
-        key = self._key() if self.objective.is_perturbed else None
-        return objectives.objective_of(self.objective, batch, targets, key, self.n_perturbations)
 
     def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:
         f = batch.f
@@ -265,9 +264,12 @@ class Marginals(_PerturbedLayer):
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
         chains = self._chains(unary, pairwise, edges, mask) if marginals.is_known(self.method) else None
-        if chains is not None and chains.passes([]):
-            key = self._key() if self.method.is_perturbed else None
-            return marginals.marginals_of(self.method, chains, key, self.n_perturbations)
+        if chains is not None:
+            before, key = self.n_draws, self._key() if self.method.is_perturbed else None
+            found = marginals.marginals_of(self.method, chains, key, self.n_perturbations)
+            if found is not None:
+                return found
+            self.n_draws = before
         batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
         noise = self._noise(batch.f, structure) if self.method.is_perturbed else None
         q, pullback = self.method.with_pullback(structure, batch.f, noise)
@@ -285,8 +287,9 @@ class BestLabelling(_Layer):
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
         chains = self._chains(unary, pairwise, edges, mask)
-        if chains is not None and chains.passes([]):
-            return chains.unpadded(chains.chain.best(chains.x), -1)
+        labels = None if chains is None else chains.best_labels()
+        if labels is not None:
+            return labels
         batch = Batch.pack(unary, pairwise, edges, mask)
-        labels = torch.from_numpy(self._solver().argmax(batch.f).astype(np.int64)).to(batch.unary.device)
-        return batch.layout.unpack(labels, -1)
+        best = torch.from_numpy(self._solver().argmax(batch.f).astype(np.int64)).to(batch.unary.device)
+        return batch.layout.unpack(best, -1)

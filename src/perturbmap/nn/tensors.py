@@ -163,8 +163,9 @@ class Batch:
         sites = _join(edges, layout.counts, pairwise is not None)
         width = max(0, layout.width - 1) if edges is None else int(sites.edge_counts.max())
         tables = None if pairwise is None else _tables(layout, pairwise, sites.edge_counts, width, rows.shape[1])
-        values = _own_floats("unary", rows), None if tables is None else _own_floats("pairwise", tables)
-        f = Potentials.trusted(sites, *values)
+        here = _on_cpu([rows] if tables is None else [rows, tables])
+        values = [_own_floats(name, tensor) for name, tensor in zip(("unary", "pairwise"), here, strict=False)]
+        f = Potentials.trusted(sites, values[0], values[1] if tables is not None else None)
         return cls(layout, rows, tables, f)
 
     def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
@@ -172,11 +173,15 @@ class Batch:
 
         def pull(gradient: Tensor) -> tuple[Tensor, Tensor | None]:
             moments = pullback(to_numpy(gradient).astype(np.float64))
-            unary, tables = torch.from_numpy(moments.unary), self.pairwise
-            pairwise = None if tables is None else torch.from_numpy(moments.pairwise).to(tables.device, tables.dtype)
-            return unary.to(self.unary.device, self.unary.dtype), pairwise
+            unary, tables, table_moments = self.unary, self.pairwise, moments.pairwise
+            pairwise = None
+            if tables is not None and table_moments is not None:
+                pairwise = _to_tensor(table_moments, tables.device, tables.dtype)
+            return _to_tensor(moments.unary, unary.device, unary.dtype), pairwise
 
-        return solved(self.unary, self.pairwise, torch.from_numpy(values).to(self.unary.device, dtype), pull)
+        # A copy: the pullback may need the values, and whoever gets the tensor may change it in place.
+        own = _to_tensor(values, self.unary.device, dtype)
+        return solved(self.unary, self.pairwise, own, pull)
 
     def site_values(self, name: str, values: Any) -> Tensor:
         """What a user gives in the layout of the potentials, as rows."""
@@ -185,8 +190,22 @@ class Batch:
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """A tensor's numbers; those of a device are copied once, in their own precision."""
-    here = tensor.detach().cpu()
+    here = _on_cpu([tensor])[0]
     return (here.float() if here.dtype == torch.bfloat16 else here).numpy()
+
+
+def _on_cpu(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors on the CPU, without a gradient; from a GPU all go at once, to pinned memory, and are awaited once."""
+    here = [tensor.detach().to("cpu", non_blocking=tensor.is_cuda) for tensor in tensors]
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+    return here
+
+
+def _to_tensor(array: NDArray[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A copy of an array on a device; nobody waits for its way to a GPU."""
+    here = torch.empty(array.shape, dtype=dtype, pin_memory=device.type == "cuda")
+    return here.copy_(torch.from_numpy(array)).to(device, non_blocking=True)
 
 
 def _own_floats(name: str, tensor: Tensor) -> Floats:

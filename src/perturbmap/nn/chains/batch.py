@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from perturbmap.nn.chains.chain import Slopes, TensorChain
+from perturbmap.nn.chains.chain import Slopes, TensorChain, route
 from perturbmap.nn.solved import solved
-from perturbmap.support.checks import LARGEST
+from perturbmap.structures.transitions import Rules
+
+#: Values, and from the gradient with respect to them to the slopes, which can be asked for once.
+Answer = tuple[Tensor, Callable[[Tensor], Slopes]]
 
 
 @final
@@ -21,65 +24,65 @@ from perturbmap.support.checks import LARGEST
 class ChainBatch:
     """Potentials of chains: as tensors, through which gradients go, and as the sweeps take them.
 
-    unary : (n_examples, n_sites, n_labels), in float32 or float64; x is the same without a gradient
+    unary : (n_examples, n_sites, n_labels), in float32 or float64
+    x : the same as numbers, without a gradient
     pairwise : one table, one for each edge, padded, or None
-    is_site : (n_examples, n_sites), False where a tensor is padded
+    mask : (n_examples, n_sites), False where a tensor is padded; None where nothing is, or nothing but of a list
+    lengths : (n_examples,), int32; None if all are as long as the tensor
+    counts : the lengths of examples that came one by one, and whose results go back so; else None
     dtype : that of the user's potentials
-    is_list : whether the examples came one by one, and results go back so
+    chain : what answers questions about x
     """
 
     unary: Tensor
+    x: Tensor
     pairwise: Tensor | None
-    is_site: Tensor
-    lengths: Tensor
+    mask: Tensor | None
+    lengths: Tensor | None
+    counts: list[int] | None
     dtype: torch.dtype
-    is_list: bool
-    checks: list[Tensor]
+    chain: TensorChain
 
     @classmethod
-    def of(cls, unary: Any, pairwise: Any, mask: Any) -> ChainBatch | None:
-        """None where the tensors are not what they should be: whoever solves them in the core says why."""
+    def of(
+        cls, unary: Any, pairwise: Any, mask: Any, allowed: Callable[[int], Rules] | None = None
+    ) -> ChainBatch | None:
+        """None where the tensors are not what they should be: whoever solves them in the core says why.
+
+        allowed : from the number of labels to the pairs, starts and ends that are; all by default
+        """
         is_list = not isinstance(unary, Tensor)
         padded = _pad(unary) if is_list else unary
         if padded is None or padded.dim() != 3 or 0 in padded.shape or not padded.is_floating_point():
             return None
-        n, width, k = padded.shape
-        device, checks = padded.device, []
-        if is_list:
-            if mask is not None:
+        if is_list and mask is not None:
+            return None
+        (n, width, k), device = padded.shape, padded.device
+        counts = [len(part) for part in unary] if is_list else None
+        lengths = None if counts is None else torch.tensor(counts, dtype=torch.int32, device=device)
+        if mask is not None:
+            mask = torch.as_tensor(mask, device=device).contiguous()
+            if mask.dtype != torch.bool or mask.shape != (n, width):
                 return None
-            lengths = torch.tensor([len(part) for part in unary], device=device, dtype=torch.int32)
-            is_site = torch.arange(width, device=device) < lengths[:, None]
-        elif mask is None:
-            is_site = torch.ones((1, 1), dtype=torch.bool, device=device).expand(n, width)
-            lengths = torch.full((n,), width, dtype=torch.int32, device=device)
-        else:
-            is_site = torch.as_tensor(mask, device=device)
-            if is_site.dtype != torch.bool or is_site.shape != (n, width):
-                return None
-            lengths = is_site.sum(1, dtype=torch.int32)
-            checks.append(~(is_site[:, 1:] & ~is_site[:, :-1]).any())
+            lengths = mask.sum(1, dtype=torch.int32)
         tables = _tables(pairwise, is_list, (n, width, k), device)
         if pairwise is not None and tables is None:
             return None
         dtype = torch.promote_types(padded.dtype, torch.float32)
         dtype = dtype if tables is None else torch.promote_types(dtype, tables.dtype)
-        x = padded.detach() if mask is None else padded.detach().masked_fill(~is_site[..., None], 0.0)
-        checks += [_is_finite(t) for t in (x, tables) if t is not None and t.numel()]
-        cast = None if tables is None else tables.to(dtype).contiguous()
-        return cls(padded.to(dtype).contiguous(), cast, is_site, lengths, padded.dtype, is_list, checks)
+        tables = None if tables is None else tables.to(dtype).contiguous()
+        chain = _chain(tables, lengths, k, dtype, device, allowed)
+        whole = padded.to(dtype).contiguous()
+        return cls(whole, whole.detach(), tables, mask, lengths, counts, padded.dtype, chain)
 
     @property
-    def x(self) -> Tensor:
-        """The unary potentials as numbers, without a gradient."""
-        return self.unary.detach()
-
-    @property
-    def chain(self) -> TensorChain:
-        """What answers questions about the potentials; a mask of allowed pairs would be added to its tables here."""
-        k = self.unary.shape[2]
-        tables = self.unary.new_zeros((k, k)) if self.pairwise is None else self.pairwise.detach()
-        return TensorChain(tables, self.lengths)
+    def is_site(self) -> Tensor:
+        """(n_examples, n_sites), or what is as good: False where a tensor is padded."""
+        if self.mask is not None:
+            return self.mask
+        if self.lengths is None:
+            return torch.ones((), dtype=torch.bool, device=self.unary.device).expand(self.unary.shape[:2])
+        return torch.arange(self.unary.shape[1], device=self.unary.device) < self.lengths[:, None]
 
     @property
     def wants_gradient(self) -> bool:
@@ -87,42 +90,90 @@ class ChainBatch:
         tensors = (self.unary, self.pairwise)
         return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
-    def passes(self, checks: list[Tensor]) -> bool:
-        """Whether the potentials' own checks and these are true: the one moment that waits for the device."""
-        return all(torch.stack([*self.checks, *checks]).tolist())
+    def look(self, labels: Tensor | None = None) -> Report:
+        """Begins to look at the potentials and at labels, (n_examples, n_sites), without waiting for the device."""
+        return Report(route(self.x).look(self.x, self.pairwise, self.lengths, self.mask, labels))
 
     def padded(self, values: Any) -> Tensor | None:
         """What a user gives in the layout of the potentials, padded, on their device; None if it is not in it."""
-        if self.is_list == isinstance(values, (Tensor, np.ndarray)):
+        is_list = self.counts is not None
+        if is_list == isinstance(values, (Tensor, np.ndarray)):
             return None
         try:
-            tensor = _pad(values) if self.is_list else torch.as_tensor(values, device=self.unary.device)
+            tensor = _pad(values) if is_list else torch.as_tensor(values, device=self.unary.device)
         except (TypeError, ValueError, RuntimeError):
             return None
         if tensor is None or tensor.shape[:2] != self.unary.shape[:2]:
             return None
-        if self.is_list and [len(part) for part in values] != self.lengths.tolist():
+        if is_list and [len(part) for part in values] != self.counts:
             return None
-        return tensor.to(self.unary.device)
+        return tensor.to(self.x.device).contiguous()
 
     def unpadded(self, values: Tensor, fill: float) -> Any:
         """Results in the layout of the potentials; ``fill`` where no site is."""
-        if self.is_list:
-            return [row[:length] for row, length in zip(values, self.lengths.tolist(), strict=True)]
-        return values.masked_fill(~self.is_site.reshape(*self.is_site.shape, *[1] * (values.dim() - 2)), fill)
+        if self.counts is not None:
+            return [row[:length] for row, length in zip(values, self.counts, strict=True)]
+        if self.mask is None:
+            return values
+        return values.masked_fill(~self.mask.reshape(*self.mask.shape, *[1] * (values.dim() - 2)), fill)
 
-    def solved(self, values: Tensor, pullback: Any) -> Tensor:
-        """Values computed from x, as a tensor whose gradient is that of the slopes that ``pullback`` gives."""
+    def best_labels(self) -> Any:
+        """The best labels in the layout of the potentials, -1 where no site is; None where something is wrong."""
+        chain, x, report = self.chain, self.x, self.look()
+        labels = chain.best(x)
+        is_possible = chain.rims is None or chain.is_possible(x)
+        return self.unpadded(labels, -1) if is_possible and report.is_good else None
+
+    def solved(self, solve: Callable[[], Answer]) -> Tensor:
+        """Values that ``solve`` computes from x, as a tensor with a gradient; asked for another, it solves again."""
+        values, first = solve()
+        pullbacks = [first]
 
         def pull(gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-            slopes: Slopes = pullback(gradient)
-            if self.pairwise is None:
-                return slopes.unary, None
-            if self.pairwise.dim() > 2:
-                return slopes.unary, slopes.pairwise
-            return slopes.unary, slopes.pairwise.sum(0, dtype=torch.float64).to(self.pairwise.dtype)
+            slopes = (pullbacks.pop() if pullbacks else solve()[1])(gradient)
+            return slopes.unary, None if self.pairwise is None else slopes.pairwise
 
-        return solved(self.unary, self.pairwise, values, pull)
+        return solved(self.unary, self.pairwise, values, pull, needs_inputs=True)
+
+
+@final
+class Report:
+    """What a look at tensors has found: it is on its way to the CPU, and waited for when it is asked."""
+
+    def __init__(self, report: Tensor) -> None:
+        self._on_cpu = report.to("cpu", non_blocking=True)  # into pinned memory
+        self._event = torch.cuda.current_stream(report.device).record_event() if report.is_cuda else None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all numbers are finite, the mask without gaps, and labels what they should be."""
+        return not self._read()[0]
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether no label was missing."""
+        return not self._read()[1]
+
+    def _read(self) -> list[int]:
+        if self._event is not None:
+            self._event.synchronize()
+        found: list[int] = self._on_cpu.tolist()
+        return found
+
+
+def _chain(
+    tables: Tensor | None, lengths: Tensor | None, k: int, dtype: torch.dtype, device: torch.device, allowed: Any
+) -> TensorChain:
+    """The tables without a gradient, -inf where a pair is forbidden; zeros where there are none."""
+    own = torch.zeros((k, k), dtype=dtype, device=device) if tables is None else tables.detach()
+    if allowed is None:
+        return TensorChain(own, None, lengths)
+    rules = allowed(k)
+    pairs, rims = (
+        torch.from_numpy(np.where(mask, 0.0, -np.inf)).to(device, dtype)
+        for mask in (rules.pairs, np.stack([rules.starts, rules.ends]))
+    )
+    return TensorChain(own + pairs, rims, lengths)
 
 
 def _pad(parts: Any) -> Tensor | None:
@@ -141,15 +192,10 @@ def _tables(pairwise: Any, is_list: bool, shape: tuple[int, int, int], device: t
     """One table, or one for each edge of padded chains; None if it is neither."""
     n, width, k = shape
     if isinstance(pairwise, (Tensor, np.ndarray)):
-        tables = torch.as_tensor(pairwise).to(device)
+        tables = torch.as_tensor(pairwise, device=device)
     elif is_list and _pad(pairwise) is not None:
         tables = pad_sequence([torch.as_tensor(part) for part in pairwise], batch_first=True).to(device)
     else:
         return None
     is_each = tables.shape == (n, width - 1, k, k) and is_list != isinstance(pairwise, (Tensor, np.ndarray))
     return tables if (tables.shape == (k, k) or is_each) and tables.is_floating_point() else None
-
-
-def _is_finite(values: Tensor) -> Tensor:
-    low, high = values.aminmax()
-    return (low >= -LARGEST) & (high <= LARGEST)

@@ -10,37 +10,26 @@ import torch
 from torch import Tensor
 
 from perturbmap.nn.chains import plain
-from perturbmap.nn.chains.sweep import Key, Sweep, Way
+from perturbmap.nn.chains.sweep import Key, Sweep, Way, Weights
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """The gradient of one number for each example.
+    """The gradient of a number.
 
     unary : (n, n_sites, n_labels)
-    pairwise : (n, n_labels, n_labels), or one table for each edge, (n, n_edges, n_labels, n_labels)
+    pairwise : (n_labels, n_labels); or one table for each edge, (n, n_edges, n_labels, n_labels)
     """
 
     unary: Tensor
     pairwise: Tensor
 
-    def __add__(self, other: Slopes) -> Slopes:
-        return Slopes(self.unary + other.unary, self.pairwise + other.pairwise)
-
-    def __sub__(self, other: Slopes) -> Slopes:
-        return Slopes(self.unary - other.unary, self.pairwise - other.pairwise)
-
-    def scaled(self, weights: Tensor) -> Slopes:
-        """Each example's slopes times its weight."""
-        each = weights.to(self.unary.dtype)
-        return Slopes(*(t * each.reshape(-1, *[1] * (t.dim() - 1)) for t in (self.unary, self.pairwise)))
-
-    def over_draws(self, n_examples: int) -> Slopes:
-        """The sum over several draws of the same examples, which are one after another."""
-        if len(self.unary) == n_examples:
-            return self
-        return Slopes(*(t.unflatten(0, (-1, n_examples)).sum(0) for t in (self.unary, self.pairwise)))
+    def add_(self, other: Slopes) -> Slopes:
+        """Adds slopes to these, in place."""
+        self.unary.add_(other.unary)
+        self.pairwise.add_(other.pairwise)
+        return self
 
 
 @final
@@ -48,51 +37,58 @@ class Slopes:
 class TensorChain:
     """A batch of chains but for their unary potentials ``x``, which its questions bring along.
 
-    tables : (n_labels, n_labels), or (n_examples, n_edges, n_labels, n_labels)
-    lengths : (n_examples,), int32
+    tables : (n_labels, n_labels), or (n_examples, n_edges, n_labels, n_labels); -inf where a pair is forbidden
+    rims : (2, n_labels), zero or -inf where a chain may not begin or end with a label; None if it may with any
+    lengths : (n_examples,), int32; None if all are as long as x
     """
 
     tables: Tensor
-    lengths: Tensor
+    rims: Tensor | None
+    lengths: Tensor | None
 
     def total(
-        self, x: Tensor, given: Tensor | None = None, *, sums: bool, slopes: bool
-    ) -> tuple[Tensor, Slopes | None]:
-        """``log sum_y exp f(y)`` or ``max_y f(y)`` over the labellings that have the given labels, in float64.
+        self, x: Tensor, given: Tensor | None = None, *, sums: bool, keep: bool, labels: Tensor | None = None
+    ) -> Total:
+        """``log sum_y exp f(y)`` or ``max_y f(y)`` over the labellings that have the given labels.
 
-        ``given`` may hold several lots of labels, one after another, each for all of x; so do the answers then. The
-        slopes, if they are asked for, are marginals, or the indicators of the maximiser; ties go to the smallest
-        label, from the first site on.
+        ``keep`` says whether slopes will be asked for. Nothing is given where labels are to be scored too.
         """
-        sweep, route = Sweep(x, self.tables, self.lengths, given, Way.BACKWARDS, sums), _route(x)
-        m, values = route.messages(sweep, keep=slopes)
-        return values, Slopes(*route.flow(sweep, m, None, spend=True)) if slopes else None
+        sweep = Sweep(x, self.tables, self.rims, self.lengths, given, Way.BACKWARDS, sums)
+        return Total(sweep, *route(x).messages(sweep, keep=keep, labels=labels))
 
-    def gain(self, x: Tensor, given: Tensor, *, sums: bool, slopes: bool) -> tuple[Tensor, Slopes | None]:
-        """The total over the labellings that have the given labels minus that over all: both in one sweep."""
-        both = torch.cat([given, torch.full_like(given, -1)])
-        values, each = self.total(x, both, sums=sums, slopes=slopes)
-        known, total = values.chunk(2)
-        if each is None:
-            return known - total, None
-        (unary, other_unary), (pairwise, other_pairwise) = each.unary.chunk(2), each.pairwise.chunk(2)
-        return known - total, Slopes(unary - other_unary, pairwise - other_pairwise)
+    def is_possible(self, x: Tensor, given: Tensor | None = None) -> bool:
+        """Whether each chain has a labelling with the given labels; waits for the device."""
+        return bool(self.total(x, given, sums=False, keep=False).values.isfinite().all())
 
     def best(self, x: Tensor) -> Tensor:
         """The best labels, (n, n_sites), int64; what stands beyond an example's length means nothing."""
-        _, slopes = self.total(x, sums=False, slopes=True)
-        assert slopes is not None
-        labels: Tensor = slopes.unary.argmax(2)
-        return labels
+        return self.total(x, sums=False, keep=True).slopes(Weights(None)).unary.argmax(2)
 
     def pinned(self, x: Tensor, given: Tensor | None = None, *, sums: bool) -> PinnedTensors:
         """All pinned problems: `PinnedTensors.others` plus x is ``(+) { f(y) : y_d = k }``, up to a constant."""
-        return PinnedTensors(Sweep(x, self.tables, self.lengths, given, Way.BOTH, sums))
+        return PinnedTensors(Sweep(x, self.tables, self.rims, self.lengths, given, Way.BOTH, sums))
 
     def perturbed(self, x: Tensor, key: Key, n_draws: int = 1) -> Tensor:
         """``x + z`` with the noise of the key, (n_draws * n_examples, n_sites, n_labels)."""
-        perturbed: Tensor = _route(x).perturbed(x, self.lengths, key, n_draws)
+        perturbed: Tensor = route(x).perturbed(x, self.lengths, key, n_draws)
         return perturbed
+
+
+@final
+class Total:
+    """Totals of a batch of chains, (n,), in float64; by how much they exceed the scores of labels; their slopes."""
+
+    def __init__(self, sweep: Sweep, messages: Tensor, values: Tensor, excess: Tensor) -> None:
+        self._sweep, self._messages = sweep, messages
+        self.values, self.excess = values, excess
+
+    def slopes(self, weights: Weights, less: Tensor | None = None) -> Slopes:
+        """Those of ``sum_n weights[n] (total[n] - f_n(less))``, with labels ``less``; can be asked for once.
+
+        Marginals, or the indicators of the maximiser; ties go to the smallest label, from the first site on.
+        """
+        unary, crossing = route(self._sweep.x).flow(self._sweep, self._messages, weights, labels=less)
+        return Slopes(unary, _over_examples(crossing, len(unary)))
 
 
 @final
@@ -100,23 +96,28 @@ class PinnedTensors:
     """Answers to all pinned problems of a batch of chains."""
 
     def __init__(self, sweep: Sweep) -> None:
-        self._sweep, self._route = sweep, _route(sweep.x)
+        self._sweep, self._route = sweep, route(sweep.x)
         self._messages: Tensor = self._route.messages(sweep, keep=True)[0]
 
     @property
     def others(self) -> Tensor:
         """What all other sites and the edges add to each label of a site; not defined beyond an example's length."""
         left, right = self._messages.chunk(2)
-        return left + right
+        return (left + right).sub_(self._sweep.x, alpha=2)
 
-    def slopes(self, w: Tensor, *, spend: bool = False) -> Slopes:
-        """``sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; w is zero beyond an example's length.
+    def toward(self, x: Tensor, aim: Tensor, *, integrate: bool) -> tuple[Tensor, Tensor]:
+        """See `plain.toward`; the perturbed potentials may be gone afterwards."""
+        values, w = self._route.toward(self._sweep, self._messages, x, aim, integrate)
+        return values, w
 
-        With ``spend``, memory is saved, and nothing can be asked again.
+    def slopes(self, w: Tensor, weights: Weights) -> Slopes:
+        """``sum_n weights[n] sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; can be asked for once.
+
+        w is zero beyond an example's length; the slopes take its place.
         """
-        unary, pairwise = self._route.flow(self._sweep, self._messages, w, spend=spend)
-        (left, right), (across, back) = unary.chunk(2), pairwise.chunk(2)
-        return Slopes((left + right).sub_(w), across + back)  # both ways hold w itself
+        unary, crossing = self._route.flow(self._sweep, self._messages, weights, w)
+        left, right = unary.chunk(2)
+        return Slopes(torch.add(left, right, out=w), _over_examples(crossing, len(w)))
 
 
 @cache
@@ -128,7 +129,14 @@ def _kernels() -> Any:
     return kernels
 
 
-def _route(x: Tensor) -> Any:
+def route(x: Tensor) -> Any:
     """The Triton kernels where they can work on the tensor, else plain torch operations."""
     kernels = _kernels() if x.is_cuda else None
     return plain if kernels is None or x.shape[2] > kernels.MOST_LABELS else kernels
+
+
+def _over_examples(crossing: Tensor, n: int) -> Tensor:
+    """What crosses the edges of all rows: summed where one table is shared, else over both ways."""
+    if crossing.dim() == 3:
+        return crossing.sum(0)
+    return crossing if len(crossing) == n else crossing[:n] + crossing[n:]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from perturbmap.nn.chains.batch import ChainBatch
+from perturbmap.nn.chains.batch import Answer, ChainBatch
 from perturbmap.nn.chains.chain import Slopes, TensorChain
-from perturbmap.nn.chains.sweep import Key
+from perturbmap.nn.chains.sweep import Key, Weights
 from perturbmap.nn.chains.targets import TensorTargets
 from perturbmap.objectives import (
     ExactLogLikelihood,
@@ -22,93 +23,112 @@ from perturbmap.objectives import (
     StructuredHinge,
 )
 
-#: The value of each example, in float64, and its gradient if it was asked for.
-Answer = tuple[Tensor, Slopes | None]
+#: The loss of each example, in float64, and from weights of the examples to the slopes of the weighted sum.
+Weighed = tuple[Tensor, Callable[[Weights], Slopes]]
 
 
 @singledispatch
-def value_and_slopes(
-    objective: Objective, chain: TensorChain, x: Tensor, perturbed: Tensor | None, t: TensorTargets, slopes: bool
-) -> Answer:
-    """`Objective.value_and_grad` in tensors; ``perturbed`` is x with noise, None where nothing is perturbed."""
+def loss_and_pullback(
+    objective: Objective, chain: TensorChain, x: Tensor, perturbed: Tensor | None, t: TensorTargets, keep: bool
+) -> Weighed:
+    """The negative of `Objective.value_and_grad` in tensors; ``perturbed`` is x with noise, None where nothing is.
+
+    The slopes can be asked for once, and with ``keep`` alone. Perturbed potentials may be overwritten.
+    """
     raise NotImplementedError(f"{type(objective).__name__} is solved in the compiled core.")
 
 
-def is_known(objective: Objective) -> bool:
-    """Whether the objective has a formula here."""
-    return value_and_slopes.dispatch(type(objective)) is not value_and_slopes.dispatch(object)
+@cache
+def is_known(kind: type[Objective]) -> bool:
+    """Whether objectives of this type have a formula here."""
+    return loss_and_pullback.dispatch(kind) is not loss_and_pullback.dispatch(object)
 
 
-def objective_of(
-    objective: Objective, batch: ChainBatch, targets: TensorTargets, key: Key | None, n_draws: int
-) -> Tensor:
-    """The objective of each example of a batch, the mean over the draws that begin with the key's."""
-    chain, x = batch.chain, batch.x
+def loss_of(
+    objective: Objective, batch: ChainBatch, targets: TensorTargets, key: Key | None, n_draws: int, reduction: str
+) -> Tensor | None:
+    """The negative objective of a batch, the mean over the draws that begin with the key's.
+
+    reduction : "mean" or "sum" over the examples, or "none"
+
+    None where something is wrong with the tensors, or with the labels: whoever solves it in the core says what.
+    """
+    chain, x, keep = batch.chain, batch.x, batch.wants_gradient
     keys = [None] if key is None else [replace(key, first_draw=key.first_draw + r) for r in range(n_draws)]
-    answers = []
-    for each in keys:
-        perturbed = None if each is None else chain.perturbed(x, each)
-        answers.append(value_and_slopes(objective, chain, x, perturbed, targets, batch.wants_gradient))
-    values = torch.stack([value for value, _ in answers]).mean(0)
-    slopes = [s for _, s in answers if s is not None]
-
-    def pullback(g: Tensor) -> Slopes:
-        return sum(slopes[1:], slopes[0]).scaled(g / len(slopes))
-
+    divisor = len(x) if reduction == "mean" else 1
     # A sum over sites may be large: it is never less than float32, as in torch's own losses under autocast.
-    return batch.solved(values.to(torch.promote_types(batch.dtype, torch.float32)), pullback)
+    dtype = torch.promote_types(batch.dtype, torch.float32)
+
+    def of_draw(each: Key | None, keep: bool) -> Weighed:
+        perturbed = None if each is None else chain.perturbed(x, each)
+        return loss_and_pullback(objective, chain, x, perturbed, targets, keep)
+
+    def solve() -> Answer:
+        if len(keys) == 1:
+            losses, pullback = of_draw(keys[0], keep)
+            return reduced(losses), lambda g: pullback(Weights(g, divisor))
+        # Nothing is kept of several draws, which would fill the memory: each is solved again for its gradient.
+        return reduced(torch.stack([of_draw(each, False)[0] for each in keys]).mean(0)), over_draws
+
+    def reduced(losses: Tensor) -> Tensor:
+        whole = losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+        return whole.to(dtype)
+
+    def over_draws(g: Tensor) -> Slopes:
+        weights = Weights(g, divisor * len(keys))
+        total = of_draw(keys[0], True)[1](weights)
+        for other in keys[1:]:
+            total.add_(of_draw(other, True)[1](weights))
+        return total
+
+    loss = batch.solved(solve)
+    if chain.rims is not None and not chain.is_possible(x, targets.labels):
+        return None
+    return loss if targets.report.is_good else None
 
 
-@value_and_slopes.register
-def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    return chain.gain(x, t.labels, sums=True, slopes=slopes)
+@loss_and_pullback.register
+def _(objective: ExactLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
+    return _shortfall(chain, x, t, keep, sums=True)
 
 
-@value_and_slopes.register
-def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    return chain.gain(perturbed, t.labels, sums=False, slopes=slopes)
+@loss_and_pullback.register
+def _(objective: LogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
+    return _shortfall(chain, perturbed, t, keep, sums=False)
 
 
-@value_and_slopes.register
-def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    margin = t.label_weights.sum(2, keepdim=True) - t.label_weights
-    known, observed = chain.total(x, t.labels, sums=False, slopes=slopes)
-    worst, found = chain.total(x + margin, sums=False, slopes=slopes)
-    return known - worst, None if observed is None or found is None else observed - found
+@loss_and_pullback.register
+def _(objective: StructuredHinge, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
+    c = t.label_weights
+    margin = c.sum(2, keepdim=True) - c  # zero for the label that is known, and where none is
+    return _shortfall(chain, x + margin, t, keep, sums=False)
 
 
-@value_and_slopes.register
+@loss_and_pullback.register
 def _(
-    objective: ExactMarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool
-) -> Answer:
-    pinned, c = chain.pinned(x, sums=True), t.label_weights
-    log_p = (pinned.others + x).log_softmax(2)
-    return _weighted(c, log_p), pinned.slopes(_toward(c, log_p.exp()), spend=True) if slopes else None
+    objective: ExactMarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool
+) -> Weighed:
+    pinned = chain.pinned(x, sums=True)
+    losses, w = pinned.toward(x, t.aim, integrate=True)
+    return losses, lambda v: pinned.slopes(w, v)
 
 
-@value_and_slopes.register
-def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, slopes: bool) -> Answer:
-    given, c = None, t.label_weights
+@loss_and_pullback.register
+def _(objective: MarginalLogLikelihood, chain: TensorChain, x: Any, perturbed: Any, t: Any, keep: bool) -> Weighed:
+    given, aim = None, t.aim
     if objective.conditional:
         given = torch.where(t.is_complete[:, None], -1, t.labels)
-        c = c.masked_fill(given[..., None] >= 0, 0.0)
+        is_given = given >= 0
+        aim = aim.masked_fill(is_given, -1) if aim.dim() == 2 else aim.masked_fill(is_given[..., None], 0.0)
     pinned = chain.pinned(perturbed, given, sums=False)
-    if objective.integrate_noise:
-        log_p = (pinned.others + x).log_softmax(2)
-        p = log_p.exp()
-    else:
-        values = pinned.others + perturbed
-        log_p = values - values.amax(2, keepdim=True)
-        p = torch.zeros_like(values).scatter_(2, values.argmax(2, keepdim=True), 1.0)
-    return _weighted(c, log_p), pinned.slopes(_toward(c, p), spend=True) if slopes else None
+    losses, w = pinned.toward(x, aim, integrate=objective.integrate_noise)
+    return losses, lambda v: pinned.slopes(w, v)
 
 
-def _weighted(c: Tensor, log_p: Tensor) -> Tensor:
-    """``sum_d sum_k c[d, k] log_p[d, k]``; where c is zero, log p may be anything."""
-    return torch.where(c != 0, c * log_p, 0.0).sum((1, 2), dtype=torch.float64)
-
-
-def _toward(c: Tensor, p: Tensor) -> Tensor:
-    """``c - (sum_k c) p``, zero where nothing is to be learned."""
-    total = c.sum(2, keepdim=True)
-    return torch.where(total != 0, c - total * p, 0.0)
+def _shortfall(chain: TensorChain, x: Tensor, t: TensorTargets, keep: bool, *, sums: bool) -> Weighed:
+    """The total over all labellings minus that over those which have the known labels."""
+    every = chain.total(x, sums=sums, keep=keep, labels=t.labels)
+    if t.report.knows_all:
+        return every.excess, lambda v: every.slopes(v, less=t.labels)
+    known = chain.total(x, t.labels, sums=sums, keep=keep)
+    return every.values - known.values, lambda v: every.slopes(v).add_(known.slopes(v.over(-1)))

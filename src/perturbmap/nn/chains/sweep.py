@@ -2,21 +2,22 @@
 
 Messages go one way, weights come back. With ``(+)`` for log-sum-exp or for max,
 
-- messages: ``m[0] = 0``, ``m[t + 1, k] = (+)_i (m[t, i] + x[t, i] + T[i, k])``, less their maximum over k;
-- flow: ``F[t, i] = w[t, i] + sum_k P(i | k) F[t + 1, k]``, where ``P(. | k)`` is the softmax, or the first argmax,
-  of what the message to k at t + 1 was made of: the gradient of ``sum(w * (m + x))``.
+- messages: ``a[t] = m[t] + x[t]``, ``m[t + 1, k] = (+)_i (a[t, i] + T[i, k])``, less their maximum over k; m[0] is
+  zero, or what the rims say. The a are kept: they hold all that the way back needs to know of x.
+- flow: ``F[t, i] = v w[t, i] + sum_k P(i | k) F[t + 1, k]``, where ``P(. | k)`` is the softmax, or the first argmax,
+  of what the message to k at t + 1 was made of: the gradient of ``v sum(w * a)``.
 
 A sweep ``backwards`` is the same on the chain read from its last site, with the tables transposed. Sites beyond an
 example's length are neither read nor written.
 
 x : (n, n_sites, n_labels), in float32 or float64
-tables : one for all edges, (n_labels, n_labels); or (n_tables, n_edges, n_labels, n_labels)
-lengths : (n_lengths,), int32
-given : (n_given, n_sites), int32, a label or -1; or None
+tables : one for all edges, (n_labels, n_labels); or (n_tables, n_edges, n_labels, n_labels); -inf where forbidden
+rims : (2, n_labels), added to the first and to the last site: -inf where a label may not stand; or None
+lengths : (n_lengths,), int32; or None, if all chains are as long as the tensor
+given : (n, n_sites), integers, a label or one below zero where any may be; or None
 
-A sweep has n rows, or n_given if that is more, and twice as many if it runs both ways: first all rows forwards,
-then all backwards. Row r belongs to number ``r % n`` of x, and so on for tables, lengths and given labels: several
-draws of the same examples share their tables.
+A sweep has n rows, and twice as many if it runs both ways: first all rows forwards, then all backwards. Row r belongs
+to number ``r % n`` of x, and so on for tables and lengths: several draws of the same examples share them.
 
 The noise is that of `perturbmap.gumbel_noise`, made where the tensors are: Philox4x32-10 with key = seed and
 counter = (block, draw, stream), as in the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's
@@ -51,7 +52,8 @@ class Sweep(NamedTuple):
 
     x: Tensor
     tables: Tensor
-    lengths: Tensor
+    rims: Tensor | None
+    lengths: Tensor | None
     given: Tensor | None
     way: Way
     sums: bool
@@ -59,14 +61,24 @@ class Sweep(NamedTuple):
     @property
     def n_rows(self) -> int:
         """The number of rows of the results."""
-        n = len(self.x) if self.given is None else max(len(self.x), len(self.given))
-        return 2 * n if self.way is Way.BOTH else n
+        return 2 * len(self.x) if self.way is Way.BOTH else len(self.x)
 
     @property
     def first_backwards(self) -> int:
         """The first row that runs backwards; those after it do so too."""
         n = self.n_rows
         return n if self.way is Way.FORWARDS else 0 if self.way is Way.BACKWARDS else n // 2
+
+
+class Weights(NamedTuple):
+    """One for each example, over a divisor; ``each`` is (n,), one number for all, or None for 1."""
+
+    each: Tensor | None
+    divisor: int = 1
+
+    def over(self, divisor: int) -> Weights:
+        """The same over another divisor."""
+        return Weights(self.each, self.divisor * divisor)
 
 
 @final

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from perturbmap.nn.chains.batch import ChainBatch
+from perturbmap.nn.chains.batch import ChainBatch, Report
+from perturbmap.nn.chains.plain import indicators
 from perturbmap.objectives import Objective
 from perturbmap.potentials import Layout, SiteLabels
 from perturbmap.task_losses import Hamming, ZeroOne
@@ -21,65 +21,68 @@ from perturbmap.task_losses import Hamming, ZeroOne
 class TensorTargets:
     """Labels and label weights, `perturbmap.objectives.Targets` in padded tensors.
 
-    labels : (n_examples, n_sites), int32, -1 where not known
-    is_complete : (n_examples,), whether something is known of every site
+    labels : (n_examples, n_sites), integers, below zero where not known; beyond a length they mean nothing
+    aim : ``c = q * theta``, (n_examples, n_sites, n_labels); or the labels, where their indicators are c
+    report : what was found wrong, and whether all labels are known, if they are no probabilities
     """
 
+    batch: ChainBatch
     labels: Tensor
-    is_complete: Tensor
-    _label_weights: Callable[[], Tensor]
-
-    @property
-    def label_weights(self) -> Tensor:
-        """``c = q * theta``, (n_examples, n_sites, n_labels), made anew; zero beyond an example's length."""
-        return self._label_weights()
+    aim: Tensor
+    is_soft: bool
+    report: Report
 
     @classmethod
     def of(cls, objective: Objective, batch: ChainBatch, labels: Any, sizes: Any) -> TensorTargets | None:
-        """None where labels or sizes are not what they should be: whoever solves it in the core says why."""
+        """None where labels or sizes are not what they should be: whoever solves it in the core says why.
+
+        What can only be seen on the device may come out later, in the report.
+        """
         given, size = batch.padded(labels), None if sizes is None else batch.padded(sizes)
         if given is None or (sizes is not None and (size is None or size.dim() != 2)):
             return None
+        is_soft, is_plain = given.dim() == 3, isinstance(objective.task_loss, (Hamming, ZeroOne))
         checks = [] if size is None else [((size >= 0) & (size < torch.inf) | ~batch.is_site).all()]
-        q: Tensor | None = None
-        if given.dim() == 3:
+        if is_soft:
             if not (objective.takes_soft_labels and given.shape == batch.x.shape and given.is_floating_point()):
                 return None
-            q = given.to(batch.x.dtype).masked_fill(~batch.is_site[..., None], 0.0)
-            total = q.sum(2, keepdim=True)
-            if given.dtype in (torch.float16, torch.bfloat16):  # they sum to 1 within their own precision
-                q, total = q / total.clamp(min=0.5), total.round(decimals=1)
-            checks += [(q >= 0).all(), ((total[..., 0] - 1).abs() < 1.1e-5)[batch.is_site].all()]
-            y = torch.full(given.shape[:2], -1, dtype=torch.int32, device=q.device)
-            is_known = batch.is_site
-        else:
-            if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 2:
-                return None
-            y = given.masked_fill(~batch.is_site, -1).int()
-            is_known = y >= 0
-            checks += [((y >= -1) & (y < batch.x.shape[2])).all()]
-        if not batch.passes(checks):
+            is_short = given.dtype in (torch.float16, torch.bfloat16)
+            given = given.to(batch.x.dtype).masked_fill(~batch.is_site[..., None], 0.0)
+            total = given.sum(2, keepdim=True)
+            if is_short:  # they sum to 1 within their own precision
+                given, total = given / total.clamp(min=0.5), total.round(decimals=1)
+            checks += [(given >= 0).all(), (((total[..., 0] - 1).abs() < 1.1e-5) | ~batch.is_site).all()]
+        elif given.is_floating_point() or given.dtype == torch.bool or given.dim() != 2:
             return None
+        report = batch.look(None if is_soft else given)
+        if checks and not torch.stack(checks).all().item():
+            return None
+        y = given.new_full(given.shape[:2], -1, dtype=torch.int32) if is_soft else given
+        if not (is_plain or report.is_good):
+            return None
+        aim = given if is_plain else _weighted(objective, batch, y, given, size)
+        return cls(batch, y, aim, is_soft, report)
 
-        def label_weights() -> Tensor:
-            known = _one_hot(y, batch.x) if q is None else q
-            is_plain = isinstance(objective.task_loss, (Hamming, ZeroOne))
-            return known if is_plain else _weighted(objective, batch, y, known, size)
+    @property
+    def label_weights(self) -> Tensor:
+        """``c = q * theta``, (n_examples, n_sites, n_labels); zero beyond an example's length."""
+        return self.aim if self.aim.dim() == 3 else indicators(self.aim, self.batch.lengths, self.batch.x)
 
-        return cls(y, (is_known | ~batch.is_site).all(1), label_weights)
+    @property
+    def is_complete(self) -> Tensor:
+        """Whether something is known of every site, (n_examples,)."""
+        is_known = torch.ones_like(self.labels, dtype=torch.bool) if self.is_soft else self.labels >= 0
+        return (is_known | ~self.batch.is_site).all(1)
 
 
-def _one_hot(y: Tensor, like: Tensor) -> Tensor:
-    """Indicators of labels (n_examples, n_sites) in the shape of ``like``; zero where a label is -1."""
-    return torch.zeros_like(like).scatter_(2, y.clamp(min=0).long()[..., None], (y >= 0)[..., None].to(like.dtype))
-
-
-def _weighted(objective: Objective, batch: ChainBatch, y: Tensor, q: Tensor, size: Tensor | None) -> Tensor:
+def _weighted(objective: Objective, batch: ChainBatch, y: Tensor, given: Tensor, size: Tensor | None) -> Tensor:
     """Label weights of any other loss, which is asked on the CPU: losses know arrays."""
-    is_site = batch.is_site
+    is_site, n_labels = batch.is_site, batch.x.shape[2]
+    counts = is_site.sum(1).cpu().numpy().astype(np.int64)
     sizes = torch.ones_like(is_site, dtype=torch.float64) if size is None else size.double()
-    labels, soft, size_of = (t[is_site].cpu().numpy() for t in (y, q.double(), sizes))
-    layout = Layout.of_counts(batch.lengths.cpu().numpy().astype(np.int64))
-    known = SiteLabels.of_soft(soft, layout, size_of, labels)
-    c = torch.from_numpy(objective.label_weights(known)).to(q.device, q.dtype)
-    return torch.zeros_like(q).index_put((is_site,), c)
+    labels, layout = y[is_site].cpu().numpy().astype(np.int32), Layout.of_counts(counts)
+    known = SiteLabels(layout, labels, n_labels, sizes[is_site].cpu().numpy())
+    if given.dim() == 3:
+        known = replace(known, soft=given[is_site].double().cpu().numpy())
+    c = torch.from_numpy(objective.label_weights(known)).to(batch.x.device, batch.x.dtype)
+    return torch.zeros_like(batch.x).index_put((is_site,), c)
