@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pin_values.hpp"
+
 namespace perturbmap {
 
 void Fusion::select(std::size_t example, const Neighbours& neighbours) {
@@ -30,7 +32,7 @@ void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t*
         proposal_[d] = static_cast<std::int32_t>(other);
         unary_[2 * d] = unary[d * k + label];
         unary_[2 * d + 1] = unary[d * k + other];
-        held_[d] = label == other || (given && given[d] >= 0) ? 0 : -1;
+        held_[d] = label == other || (given && given[d] >= 0) || unary_[2 * d + 1] == impossible ? 0 : -1;
     }
     is_truncated_ = false;
     for (std::size_t e = 0; e < m; ++e) {

@@ -10,6 +10,7 @@
 // Truncation. The cut needs T(a, b) + T(p, q) >= T(p, b) + T(a, q) for the labels a, b of an edge and those proposed, p, q.
 //             Where a table has it not, T(p, b) and T(a, q) are lowered until it has: the move is then judged too low,
 //             never too high, so that what the cut finds is an improvement. Its true score is what counts.
+// Forbidden.  A site does not move to a label whose unary potential is -inf; its own is never one.
 // Cost.       One maximum flow a move.
 // References. Boykov, Veksler and Zabih, Fast approximate energy minimization via graph cuts, PAMI 2001; Rother et al.,
 //             Digital tapestry, CVPR 2005 (truncation); Lempitsky et al., Fusion moves for Markov random field

@@ -114,7 +114,7 @@ def test_sums_and_marginals_that_converge() -> None:
 
 
 def test_given_labels_and_those_made_impossible_are_kept() -> None:
-    """A large negative number forbids a label, as everywhere."""
+    """A large negative number keeps a label away where nothing gives it."""
     rng = np.random.default_rng(6)
     f = grid("any", 4, 5, 4, 1.0, rng)
     unary = f.unary.copy()

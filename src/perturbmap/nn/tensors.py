@@ -163,8 +163,8 @@ class Batch:
         sites = _join(edges, layout.counts, pairwise is not None)
         width = max(0, layout.width - 1) if edges is None else int(sites.edge_counts.max())
         tables = None if pairwise is None else _tables(layout, pairwise, sites.edge_counts, width, rows.shape[1])
-        values = _own_floats("unary", rows), None if tables is None else _own_floats("pairwise", tables)
-        f = Potentials.trusted(sites, *values)
+        own_tables = None if tables is None else _own_floats("pairwise", tables)
+        f = Potentials.trusted(sites, _own_floats("unary", rows, may_forbid=True), own_tables)
         return cls(layout, rows, tables, f)
 
     def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
@@ -189,10 +189,10 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
     return (here.float() if here.dtype == torch.bfloat16 else here).numpy()
 
 
-def _own_floats(name: str, tensor: Tensor) -> Floats:
+def _own_floats(name: str, tensor: Tensor, *, may_forbid: bool = False) -> Floats:
     """As the core takes them, in memory that nobody else writes to: the gradient may be computed from them later."""
     array = to_numpy(tensor)
-    floats = as_floats(name, array)
+    floats = as_floats(name, array, may_forbid=may_forbid)
     return floats.copy() if np.may_share_memory(floats, array) else floats
 
 
