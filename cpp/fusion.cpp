@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "pin_values.hpp"
 
@@ -72,10 +73,16 @@ bool Fusion::cut(const std::int32_t* labels) {
 }
 
 // A cut in which all sites keep their labels, although rounding may say that others are as good: they get an advantage,
-// as small as will do. Gains are counted without it.
-void Fusion::cut_keeping(const std::int32_t* labels, double score) {
-    for (double advantage = 1e-13 * (1 + std::abs(score)); cut(labels); advantage *= 1e3)
+// as small as will do beside the largest potential. Gains are counted without it.
+void Fusion::cut_keeping(const std::int32_t* labels) {
+    if (!cut(labels)) return;
+    double largest = 0;
+    for (std::size_t d = 0; d < held_.size(); ++d) largest = std::max(largest, std::abs(unary_[2 * d]));
+    for (const double t : tables_) largest = std::max(largest, std::abs(t));
+    for (double advantage = std::max(1e-13 * largest, std::numeric_limits<double>::min());; advantage *= 1e3) {
         for (std::size_t d = 0; d < held_.size(); ++d) unary_[2 * d] += advantage;
+        if (!cut(labels)) return;
+    }
 }
 
 // How much the score rises if these sites take what is proposed to them.
@@ -126,7 +133,7 @@ bool Fusion::improve(const double* unary, std::size_t proposal, std::int32_t* la
     const bool has_moved = cut(labels);
     if (has_moved && take(unary, labels, score)) return true;
     if (!is_truncated_) return false;
-    if (has_moved) cut_keeping(labels, score);
+    if (has_moved) cut_keeping(labels);
     find_gains(unary, labels);
     const auto best = std::max_element(gain_.begin(), gain_.end());
     if (best == gain_.end() || !(*best > 0)) return false;
@@ -150,7 +157,7 @@ void Fusion::pin(const double* unary, std::size_t proposal, const std::int32_t* 
                  const std::uint8_t* wanted, double* values, std::int32_t* source, CutPins* pins) {
     const std::size_t width = batch_.n_labels;
     load(unary, proposal, labels);
-    cut_keeping(labels, score);
+    cut_keeping(labels);
     find_gains(unary, labels);
     for (std::size_t d = 0; d < held_.size(); ++d) {
         const std::size_t at = d * width + static_cast<std::size_t>(proposal_[d]);

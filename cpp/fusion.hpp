@@ -59,7 +59,7 @@ class Fusion {
    private:
     void load(const double* unary, std::size_t proposal, const std::int32_t* labels);
     bool cut(const std::int32_t* labels);
-    void cut_keeping(const std::int32_t* labels, double score);
+    void cut_keeping(const std::int32_t* labels);
     bool take(const double* unary, std::int32_t* labels, double& score);
     double gain(const double* unary, const std::int32_t* labels, const std::int32_t* first, const std::int32_t* last);
     void find_gains(const double* unary, const std::int32_t* labels);
