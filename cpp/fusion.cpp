@@ -107,10 +107,11 @@ double Fusion::gain(const double* unary, const std::int32_t* labels, const std::
     return total;
 }
 
-// The true gains of all pins, in gain_, by set; a site that does better alone gets a set of its own.
-void Fusion::find_gains(const double* unary, const std::int32_t* labels) {
+// The true gains of the pins of wanted sites (all where it is null), in gain_, by set; a site that does better alone
+// gets a set of its own.
+void Fusion::find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted) {
     const std::size_t n = batch_.sites(example_);
-    cuts_.run(flow_, nullptr, held_.data());
+    cuts_.run(flow_, wanted, held_.data());
     pins_ = cuts_.pins();
     gain_.resize(pins_.set_begin.size() - 1);
     for (std::size_t s = 0; s < gain_.size(); ++s)
@@ -134,7 +135,7 @@ bool Fusion::improve(const double* unary, std::size_t proposal, std::int32_t* la
     if (has_moved && take(unary, labels, score)) return true;
     if (!is_truncated_) return false;
     if (has_moved) cut_keeping(labels);
-    find_gains(unary, labels);
+    find_gains(unary, labels, nullptr);
     const auto best = std::max_element(gain_.begin(), gain_.end());
     if (best == gain_.end() || !(*best > 0)) return false;
     const std::size_t s = static_cast<std::size_t>(best - gain_.begin());
@@ -157,8 +158,15 @@ void Fusion::pin(const double* unary, std::size_t proposal, const std::int32_t* 
                  const std::uint8_t* wanted, double* values, std::int32_t* source, CutPins* pins) {
     const std::size_t width = batch_.n_labels;
     load(unary, proposal, labels);
+    if (wanted) {
+        wanted_sites_.resize(held_.size());
+        bool any = false;
+        for (std::size_t d = 0; d < held_.size(); ++d)
+            any |= wanted_sites_[d] = held_[d] && wanted[d * width + static_cast<std::size_t>(proposal_[d])];
+        if (!any) return;
+    }
     cut_keeping(labels);
-    find_gains(unary, labels);
+    find_gains(unary, labels, wanted ? wanted_sites_.data() : nullptr);
     for (std::size_t d = 0; d < held_.size(); ++d) {
         const std::size_t at = d * width + static_cast<std::size_t>(proposal_[d]);
         if (held_[d] == 0 || (wanted && !wanted[at])) continue;

@@ -62,7 +62,7 @@ class Fusion {
     void cut_keeping(const std::int32_t* labels);
     bool take(const double* unary, std::int32_t* labels, double& score);
     double gain(const double* unary, const std::int32_t* labels, const std::int32_t* first, const std::int32_t* last);
-    void find_gains(const double* unary, const std::int32_t* labels);
+    void find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted);
 
     const Batch& batch_;
     const Neighbours* neighbours_ = nullptr;
@@ -75,7 +75,7 @@ class Fusion {
     std::vector<double> gain_;                     // of each set of pins_
     std::vector<std::int32_t> proposal_, moved_;   // what each site would take; the labels with what the cut takes
     std::vector<std::int32_t> held_;               // 0: the site keeps its label; -1: it may move
-    std::vector<std::uint8_t> is_member_;
+    std::vector<std::uint8_t> is_member_, wanted_sites_;
 };
 
 }  // namespace perturbmap
