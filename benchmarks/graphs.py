@@ -13,6 +13,7 @@ import gco
 import numpy as np
 import pytoulbar2
 from maxflow.fastmin import aexpansion_grid
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
 
 from benchmarks.against_work import planar
@@ -183,10 +184,10 @@ class OneByOne(Structure):
 
     is_exact = False
 
-    def maximise(self, f: Potentials, given: object = None) -> tuple[Labels, Floats]:
-        return Graph(n_threads=1).maximise(f, given)  # type: ignore[arg-type]
+    def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+        return Graph(n_threads=1).maximise(f, given)
 
-    def pinned(self, f: Potentials, pins: object = None, given: object = None) -> PinnedOneByOne:
+    def pinned(self, f: Potentials, pins: ArrayLike | None = None, given: ArrayLike | None = None) -> PinnedOneByOne:
         return PinnedOneByOne(self, f, None, None)
 
 

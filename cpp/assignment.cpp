@@ -36,7 +36,8 @@ double Assignment::maximise(const AssignmentProblem& problem, std::int32_t* labe
     }
     for (std::size_t k = 0; k < k_; ++k)
         if (owner_[k] < 0) columns_.push_back(static_cast<std::int32_t>(k));
-    for (const std::int32_t d : rows_) augment(static_cast<std::size_t>(d));
+    for (const std::int32_t d : rows_)
+        if (!augment(static_cast<std::size_t>(d))) return impossible;
     std::copy(labels_.begin(), labels_.end(), labels);
     double value = 0;
     for (std::size_t d = 0; d < n_; ++d) value += unary_[d * k_ + static_cast<std::size_t>(labels_[d])];
@@ -44,8 +45,8 @@ double Assignment::maximise(const AssignmentProblem& problem, std::int32_t* labe
 }
 
 // Dijkstra over the labels from a site without one to the nearest unused label; then prices and owners
-// along the path are brought up to date.
-void Assignment::augment(std::size_t row) {
+// along the path are brought up to date. False where there is no path: forbidden labels leave no matching.
+bool Assignment::augment(std::size_t row) {
     distance_.assign(k_, infinity);
     previous_.assign(k_, -1);  // the label through whose owner a label was reached; -1: from `row`
     done_.assign(k_, 0);
@@ -55,6 +56,7 @@ void Assignment::augment(std::size_t row) {
     for (const std::int32_t k : columns_)
         row_price_[row] = std::max(row_price_[row], unary_[row * k_ + static_cast<std::size_t>(k)] + column_price_[static_cast<std::size_t>(k)]);
     row_price_[row] = -row_price_[row];
+    if (row_price_[row] == infinity) return false;
     std::size_t current = row;
     while (target < 0) {
         std::int32_t nearest = -1;
@@ -67,6 +69,7 @@ void Assignment::augment(std::size_t row) {
             }
             if (nearest < 0 || distance_[k] < distance_[nearest]) nearest = k;
         }
+        if (nearest < 0 || distance_[nearest] == infinity) return false;
         reached = distance_[nearest];
         done_[nearest] = 1;
         via = nearest;
@@ -88,6 +91,7 @@ void Assignment::augment(std::size_t row) {
         labels_[site] = k;
         k = before;
     }
+    return true;
 }
 
 // Lists the sites that chains run through, and the best unused label of each.
@@ -140,6 +144,7 @@ void Assignment::shortest_chains(std::size_t d, std::size_t n_targets) {
         for (const std::int32_t r : chain_sites_)
             if (!done_[r] && static_cast<std::size_t>(r) != d && (nearest < 0 || distance_[r] < distance_[nearest]))
                 nearest = r;
+        if (nearest < 0 || distance_[nearest] == infinity) return;  // forbidden labels are on all further chains
         done_[nearest] = 1;
         order_.push_back(nearest);
         n_targets -= is_target_[nearest];
@@ -157,6 +162,10 @@ void Assignment::shortest_chains(std::size_t d, std::size_t n_targets) {
 void Assignment::pin(const AssignmentProblem& problem, const std::uint8_t* wanted, std::int32_t* labels, double* values,
                      AssignmentPins* pins) {
     const double value = maximise(problem, labels);
+    if (value == impossible) {
+        std::fill(values, values + n_ * k_, impossible);
+        return;
+    }
     find_unused();
     if (pins) {
         *pins = {n_, k_, labels_, std::vector<std::int32_t>(k_), {0}, {}, {}};

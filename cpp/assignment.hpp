@@ -45,7 +45,8 @@ struct AssignmentPins {
 // Solves one problem after another; nothing but memory is kept from one to the next.
 class Assignment {
    public:
-    // Writes the labels of the maximum; returns their score.
+    // Writes the labels of the maximum; returns their score. Where the labels that are not forbidden (-inf) leave no
+    // matching, the score is -inf, and nothing is written; then pins have no maximisers either.
     double maximise(const AssignmentProblem& problem, std::int32_t* labels);
 
     // Writes also the pinned values (n_sites, n_labels) that pin_values.hpp defines, for the mask `wanted` of the same
@@ -59,7 +60,7 @@ class Assignment {
     std::size_t owner(std::size_t label) const {
         return owner_[label] < 0 ? n_ : static_cast<std::size_t>(owner_[label]);
     }
-    void augment(std::size_t row);
+    bool augment(std::size_t row);
     void find_unused();
     std::size_t find_targets(std::size_t d, const std::uint8_t* wanted);
     void shortest_chains(std::size_t d, std::size_t n_targets);

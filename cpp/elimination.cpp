@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "elementary.hpp"
+#include "pin_values.hpp"
 #include "simd.hpp"
 
 namespace perturbmap {
@@ -289,10 +290,8 @@ void Elimination::sample(const double* uniform, std::int32_t* labels) const {
         const double m = m_[step.m + row];
         double left = uniform[step.site];
         std::size_t label = 0;
-        for (; label + 1 < k; ++label) {
-            left -= std::exp(psi[label * step.rows] - m);
-            if (left < 0) break;
-        }
+        while (label + 1 < k && (left -= std::exp(psi[label * step.rows] - m)) >= 0) ++label;
+        while (label > 0 && psi[label * step.rows] == impossible) --label;  // rounding may leave it a rest
         labels[step.site] = static_cast<std::int32_t>(label);
     }
 }

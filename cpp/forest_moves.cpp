@@ -119,6 +119,12 @@ void ForestMoves::pin(const double* unary, std::size_t set, const std::int32_t* 
                       const std::uint8_t* wanted, double* values, std::int32_t* source,
                       std::int32_t number, TreePins* pins) {
     const std::size_t k = batch_.n_labels, first = view_.first_site(set), n = view_.sites(set);
+    auto is_wanted = [&](std::int32_t d) {
+        const std::uint8_t* asked = wanted + static_cast<std::size_t>(d) * k;
+        return std::find(asked, asked + k, 1) != asked + k;
+    };
+    const auto sites = sets_->sites.begin() + static_cast<std::ptrdiff_t>(first);
+    if (wanted && std::none_of(sites, sites + static_cast<std::ptrdiff_t>(n), is_wanted)) return;
     load(unary, set, labels);
     values_.resize(n * k);
     tree_->pin(0, set, nullptr, labels_.data() + first, values_.data(), pins);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "pin_values.hpp"
 
 namespace perturbmap {
 
@@ -30,7 +33,7 @@ void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t*
         proposal_[d] = static_cast<std::int32_t>(other);
         unary_[2 * d] = unary[d * k + label];
         unary_[2 * d + 1] = unary[d * k + other];
-        held_[d] = label == other || (given && given[d] >= 0) ? 0 : -1;
+        held_[d] = label == other || (given && given[d] >= 0) || unary_[2 * d + 1] == impossible ? 0 : -1;
     }
     is_truncated_ = false;
     for (std::size_t e = 0; e < m; ++e) {
@@ -70,10 +73,16 @@ bool Fusion::cut(const std::int32_t* labels) {
 }
 
 // A cut in which all sites keep their labels, although rounding may say that others are as good: they get an advantage,
-// as small as will do. Gains are counted without it.
-void Fusion::cut_keeping(const std::int32_t* labels, double score) {
-    for (double advantage = 1e-13 * (1 + std::abs(score)); cut(labels); advantage *= 1e3)
+// as small as will do beside the largest potential. Gains are counted without it.
+void Fusion::cut_keeping(const std::int32_t* labels) {
+    if (!cut(labels)) return;
+    double largest = 0;
+    for (std::size_t d = 0; d < held_.size(); ++d) largest = std::max(largest, std::abs(unary_[2 * d]));
+    for (const double t : tables_) largest = std::max(largest, std::abs(t));
+    for (double advantage = std::max(1e-13 * largest, std::numeric_limits<double>::min());; advantage *= 1e3) {
         for (std::size_t d = 0; d < held_.size(); ++d) unary_[2 * d] += advantage;
+        if (!cut(labels)) return;
+    }
 }
 
 // How much the score rises if these sites take what is proposed to them.
@@ -98,10 +107,11 @@ double Fusion::gain(const double* unary, const std::int32_t* labels, const std::
     return total;
 }
 
-// The true gains of all pins, in gain_, by set; a site that does better alone gets a set of its own.
-void Fusion::find_gains(const double* unary, const std::int32_t* labels) {
+// The true gains of the pins of wanted sites (all where it is null), in gain_, by set; a site that does better alone
+// gets a set of its own.
+void Fusion::find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted) {
     const std::size_t n = batch_.sites(example_);
-    cuts_.run(flow_, nullptr, held_.data());
+    cuts_.run(flow_, wanted, held_.data());
     pins_ = cuts_.pins();
     gain_.resize(pins_.set_begin.size() - 1);
     for (std::size_t s = 0; s < gain_.size(); ++s)
@@ -124,8 +134,8 @@ bool Fusion::improve(const double* unary, std::size_t proposal, std::int32_t* la
     const bool has_moved = cut(labels);
     if (has_moved && take(unary, labels, score)) return true;
     if (!is_truncated_) return false;
-    if (has_moved) cut_keeping(labels, score);
-    find_gains(unary, labels);
+    if (has_moved) cut_keeping(labels);
+    find_gains(unary, labels, nullptr);
     const auto best = std::max_element(gain_.begin(), gain_.end());
     if (best == gain_.end() || !(*best > 0)) return false;
     const std::size_t s = static_cast<std::size_t>(best - gain_.begin());
@@ -148,8 +158,15 @@ void Fusion::pin(const double* unary, std::size_t proposal, const std::int32_t* 
                  const std::uint8_t* wanted, double* values, std::int32_t* source, CutPins* pins) {
     const std::size_t width = batch_.n_labels;
     load(unary, proposal, labels);
-    cut_keeping(labels, score);
-    find_gains(unary, labels);
+    if (wanted) {
+        wanted_sites_.resize(held_.size());
+        bool any = false;
+        for (std::size_t d = 0; d < held_.size(); ++d)
+            any |= wanted_sites_[d] = held_[d] && wanted[d * width + static_cast<std::size_t>(proposal_[d])];
+        if (!any) return;
+    }
+    cut_keeping(labels);
+    find_gains(unary, labels, wanted ? wanted_sites_.data() : nullptr);
     for (std::size_t d = 0; d < held_.size(); ++d) {
         const std::size_t at = d * width + static_cast<std::size_t>(proposal_[d]);
         if (held_[d] == 0 || (wanted && !wanted[at])) continue;

@@ -10,6 +10,7 @@
 // Truncation. The cut needs T(a, b) + T(p, q) >= T(p, b) + T(a, q) for the labels a, b of an edge and those proposed, p, q.
 //             Where a table has it not, T(p, b) and T(a, q) are lowered until it has: the move is then judged too low,
 //             never too high, so that what the cut finds is an improvement. Its true score is what counts.
+// Forbidden.  A site does not move to a label whose unary potential is -inf; its own is never one.
 // Cost.       One maximum flow a move.
 // References. Boykov, Veksler and Zabih, Fast approximate energy minimization via graph cuts, PAMI 2001; Rother et al.,
 //             Digital tapestry, CVPR 2005 (truncation); Lempitsky et al., Fusion moves for Markov random field
@@ -58,10 +59,10 @@ class Fusion {
    private:
     void load(const double* unary, std::size_t proposal, const std::int32_t* labels);
     bool cut(const std::int32_t* labels);
-    void cut_keeping(const std::int32_t* labels, double score);
+    void cut_keeping(const std::int32_t* labels);
     bool take(const double* unary, std::int32_t* labels, double& score);
     double gain(const double* unary, const std::int32_t* labels, const std::int32_t* first, const std::int32_t* last);
-    void find_gains(const double* unary, const std::int32_t* labels);
+    void find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted);
 
     const Batch& batch_;
     const Neighbours* neighbours_ = nullptr;
@@ -74,7 +75,7 @@ class Fusion {
     std::vector<double> gain_;                     // of each set of pins_
     std::vector<std::int32_t> proposal_, moved_;   // what each site would take; the labels with what the cut takes
     std::vector<std::int32_t> held_;               // 0: the site keeps its label; -1: it may move
-    std::vector<std::uint8_t> is_member_;
+    std::vector<std::uint8_t> is_member_, wanted_sites_;
 };
 
 }  // namespace perturbmap

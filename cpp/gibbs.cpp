@@ -86,6 +86,7 @@ void Gibbs::sweep(std::size_t example, std::uint64_t seed, std::uint64_t stream,
         double left = uniform_of(bits[i % width]) * total;
         std::size_t label = 0;
         while (label + 1 < k && (left -= score[label]) >= 0) ++label;
+        while (label > 0 && score[label] == 0) --label;  // rounding may leave the last a rest
         labels[i] = static_cast<std::int32_t>(label);
         if (!sums) continue;
         for (std::size_t l = 0; l < k; ++l) sums[i * k + l] += score[l] / total;

@@ -67,7 +67,7 @@ double GraphSearch::maximise(std::size_t copy, std::size_t example, std::int32_t
             messages_.run(unary, n_passes_to_start, 1e-6, score, other_.data());
         } else {
             std::copy(labels, labels + n, other_.begin());
-            shake(static_cast<std::uint32_t>(start), other_.data());
+            shake(unary, static_cast<std::uint32_t>(start), other_.data());
         }
         const std::size_t n_proposals = n_proposals_, n_sets = n_sets_;
         const double other = climb(unary, other_.data());
@@ -82,8 +82,8 @@ double GraphSearch::maximise(std::size_t copy, std::size_t example, std::int32_t
     return score;
 }
 
-// Gives random labels to a random site and those around it, a quarter of all sites at most.
-void GraphSearch::shake(std::uint32_t number, std::int32_t* labels) {
+// Gives random labels to a random site and those around it, a quarter of all sites at most; none that is forbidden.
+void GraphSearch::shake(const double* unary, std::uint32_t number, std::int32_t* labels) {
     const std::size_t n = batch_.sites(example_), k = batch_.n_labels;
     const std::int32_t* given = batch_.given_of(example_);
     std::uint64_t bits[2 * lanes];
@@ -103,7 +103,10 @@ void GraphSearch::shake(std::uint32_t number, std::int32_t* labels) {
     is_in_part_[static_cast<std::size_t>(part_[0])] = 1;
     for (std::size_t i = 0; i < part_.size() && i < size; ++i) {
         const std::size_t d = static_cast<std::size_t>(part_[i]);
-        if (!given || given[d] < 0) labels[d] = static_cast<std::int32_t>(below(k));
+        if (!given || given[d] < 0) {
+            const std::size_t label = below(k);
+            if (unary[d * k + label] != impossible) labels[d] = static_cast<std::int32_t>(label);
+        }
         for (const Neighbour& other : neighbours_.of(d)) {
             if (is_in_part_[other.site]) continue;
             is_in_part_[other.site] = 1;

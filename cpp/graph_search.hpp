@@ -76,7 +76,7 @@ class GraphSearch {
     void select(std::size_t example);
     double climb(const double* unary, std::int32_t* labels);
     void use_everything();
-    void shake(std::uint32_t number, std::int32_t* labels);
+    void shake(const double* unary, std::uint32_t number, std::int32_t* labels);
 
     const Batch& batch_;
     int effort_;

@@ -63,7 +63,8 @@ class MaxFlow {
     void set_edges(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges);
     void set_tables(Tables tables, const std::int32_t* given);
 
-    // Maximises for one (n_sites, 2) array of unary potentials.
+    // Maximises for one (n_sites, 2) array of unary potentials. One of a site's two may be -inf: that label is forbidden,
+    // and the excess of the site is infinite.
     void solve(const double* unary);
 
     int n_sites() const { return static_cast<int>(nodes_.size()); }

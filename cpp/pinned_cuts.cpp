@@ -15,6 +15,9 @@ constexpr int max_repairs = 10000;
 // grids of 144 to 20,000 sites: settling from neighbour to neighbour took 0.55 to 1.1 times as long with at least one
 // in 50, 0.7 to 1.2 times as long with one in 50 to 1,000, and 0.8 to 2.6 times as long with fewer.
 constexpr std::size_t wanted_per_trivial = 64;
+
+// Whether the site's other label is forbidden: it takes whatever flows to it, and is never flipped.
+inline bool is_bound(const MaxFlow& flow, std::int32_t x) { return std::isinf(flow.excess(x)); }
 }  // namespace
 
 void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
@@ -35,9 +38,8 @@ void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std:
         settle_descending();
     else
         settle_along();
-    if (given)
-        for (std::int32_t x = 0; x < n; ++x)
-            if (given[x] >= 0 && (!wanted || wanted[x])) gap_[x] = infinity;
+    for (std::int32_t x = 0; x < n; ++x)
+        if (((given && given[x] >= 0) || is_bound(flow, x)) && (!wanted || wanted[x])) gap_[x] = infinity;
 }
 
 // Settles the pins from neighbour to neighbour.
@@ -99,7 +101,7 @@ void PinnedCuts::copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, con
         const bool is_given = given && given[x] >= 0;
         free_[x] = static_cast<std::uint8_t>(label);
         nodes_[x] = {is_given ? 0.0 : std::abs(flow.excess(x)), 0, unreached};
-        pending_[x] = !is_given && !(wanted && !wanted[x]);
+        pending_[x] = !is_given && !is_bound(flow, x) && !(wanted && !wanted[x]);
         first_[x] = k;
         for (std::int32_t a = first[x], end = first[x + 1]; a < end; ++a) {
             const double both[2] = {arcs[a].capacity, arcs[arcs[a].sister].capacity};

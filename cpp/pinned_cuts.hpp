@@ -45,7 +45,7 @@ namespace perturbmap {
 class PinnedCuts {
    public:
     // Settles every wanted site (all where `wanted` is null) of the solved flow. `given` as in MaxFlow:
-    // given sites are not flipped, and get an infinite gap if they are wanted.
+    // given sites, and those whose excess is infinite, are not flipped, and get an infinite gap if they are wanted.
     void run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
 
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.

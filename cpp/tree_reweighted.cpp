@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pin_values.hpp"
 #include "simd.hpp"
 
 namespace perturbmap {
@@ -141,8 +142,23 @@ double TreeReweighted::pass_back(const double* unary) {
     return bound;
 }
 
+// The size of the largest number, but for labels that are forbidden: the unit of what is small.
+double TreeReweighted::largest_potential(const double* unary) const {
+    const std::size_t k = batch_.n_labels, m = batch_.n_edges(example_);
+    const Tables tables = batch_.tables_of(example_);
+    double largest = 0;
+    auto look = [&](const double* values, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+            if (values[i] != impossible) largest = std::max(largest, std::abs(values[i]));
+    };
+    look(unary, batch_.sites(example_) * k);
+    if (m) look(tables[0], (tables.are_shared() ? 1 : m) * k * k);
+    return largest;
+}
+
 double TreeReweighted::run(const double* unary, int n_passes, double tolerance, double score, std::int32_t* labels) {
     messages_.assign(2 * batch_.n_edges(example_) * batch_.n_labels, 0.0);
+    const double largest = largest_potential(unary);
     double bound = std::numeric_limits<double>::infinity(), best = -std::numeric_limits<double>::infinity();
     for (int pass = 0; pass < n_passes; ++pass) {
         const double found = pass_forth(unary, labels_.data());
@@ -150,9 +166,9 @@ double TreeReweighted::run(const double* unary, int n_passes, double tolerance, 
             best = found;
             std::copy(labels_.begin(), labels_.end(), labels);
         }
-        const double next = pass_back(unary), small = tolerance * (1 + std::abs(next)), fall = bound - next;
+        const double next = pass_back(unary), small = tolerance * (largest + std::abs(next)), fall = bound - next;
         bound = std::min(bound, next);
-        if (fall < small || bound - std::max(best, score) < small) break;
+        if (fall <= small || bound - std::max(best, score) <= small) break;
     }
     return bound;
 }

@@ -25,11 +25,12 @@ class TreeReweighted {
 
     void select(std::size_t example, const Neighbours& neighbours);
 
-    // Passes messages until the bound falls by less than `tolerance` (relative) or comes as near to the best score, which
-    // is at least `score`; at most `n_passes`. Writes the best labels found, returns the bound.
+    // Passes messages until the bound falls by no more than `tolerance` times its size and that of the largest potential, or comes
+    // as near to the best score, which is at least `score`; at most `n_passes`. Writes the best labels found, returns the bound.
     double run(const double* unary, int n_passes, double tolerance, double score, std::int32_t* labels);
 
    private:
+    double largest_potential(const double* unary) const;
     double pass_back(const double* unary);
     double pass_forth(const double* unary, std::int32_t* labels);
     bool is_given(std::size_t d) const { return given_ && given_[d] >= 0; }

@@ -11,7 +11,7 @@ from perturbmap import BruteForce, FromSolver, Matching, Potentials
 from perturbmap.potentials import Floats, Labels
 from perturbmap.testing import forests, unaries
 from perturbmap.testing.instances import SIZES, Make
-from tests.instances import KINDS, Kind
+from tests.instances import FORBIDDING, KINDS, Kind
 
 Generator = np.random.Generator
 
@@ -37,9 +37,10 @@ def assign(unary: Floats) -> Labels:
 
 
 matchings = next(kind for kind in KINDS if isinstance(kind.structure, Matching))
-#: Every structure: with two solvers of a user's, and enumeration, whose pins are solved one by one.
+#: Every structure, also with forbidden labels; solvers of a user's; enumeration, whose pins are solved one by one.
 ALL_KINDS = [
     *KINDS,
+    *FORBIDDING,
     Kind(FromSolver(assign), unaries, matchings.definition, matchings.sizes),
     Kind(FromSolver(best_even_sum), unaries, BruteForce(has_even_sum), [size for size in SIZES if size[1] > 1]),
     Kind(BruteForce(), forests, BruteForce(), SIZES[:16]),
@@ -80,7 +81,8 @@ NUMBERS: tuple[Numbers, ...] = (reals, integers, tenths, eighths, constants)
 
 def multiplied(f: Potentials, unary: float, pairwise: float) -> Potentials:
     """The same with unary potentials, and tables, times a number."""
-    return Potentials.on(f.layout, unary * f.unary, None if f.pairwise is None else pairwise * f.pairwise)
+    own = np.where(np.isneginf(f.unary), -np.inf, unary * np.where(np.isneginf(f.unary), 0.0, f.unary))
+    return Potentials.on(f.layout, own, None if f.pairwise is None else pairwise * f.pairwise)
 
 
 def filled(make: Make, numbers: Numbers) -> Make:

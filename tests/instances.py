@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -46,6 +46,25 @@ KINDS = [
     Kind(BinaryGraph(), attractive_graphs, BruteForce(), [size for size in SIZES if size[1] == 2]),
     Kind(Graph(), graphs, BruteForce(), SIZES),
     Kind(Matching(), unaries, BruteForce(allowed=is_injective), [size for size in SIZES if size[0] <= size[1]]),
+]
+
+
+def forbidding(make: Make) -> Make:
+    """The same instances with some labels forbidden; a labelling is left, a matching where there can be one."""
+
+    def made(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
+        f = make(rng, n_sites, n_labels, integers)
+        forbidden = rng.random(f.unary.shape) < 0.35
+        kept = rng.permutation(max(n_sites, n_labels))[:n_sites] % n_labels  # different ones where there are enough
+        forbidden[np.arange(n_sites), kept] = False
+        return f.with_unary(np.where(forbidden, -np.inf, f.unary))
+
+    return made
+
+
+#: The same structures, where some labels are forbidden by -inf.
+FORBIDDING = [
+    replace(kind, make=forbidding(kind.make)) for kind in KINDS if kind.definition.allowed != keeps_the_rules
 ]
 
 STRUCTURES: list[Structure] = [kind.structure for kind in KINDS]

@@ -39,7 +39,6 @@ Z2, Z3 = np.zeros((3, 2)), np.zeros((3, 3))
     [
         (([[0.0, np.nan]],), "unary must be finite, but unary[0, 1] is nan"),
         (([[0.0, np.inf]],), "unary must be finite"),
-        (([[0.0, -np.inf]],), "unary must be finite"),
         ((Z2, [[0.0, 1.0], [np.inf, 0.0]]), "pairwise must be finite, but pairwise[1, 0] is inf"),
         (([1.0, 2.0],), "unary must have shape (n_sites, n_labels)"),
         ((3.0,), "unary must have shape (n_sites, n_labels)"),
@@ -339,7 +338,7 @@ def test_numbers_that_overflow_are_refused_wherever_they_come_in(bad: float) -> 
     unary = np.zeros((4, 3, 2))
     unary[2, 1, 0] = bad
     message = r"must (be finite|hold numbers of at most 1e\+100)"
-    for refused in (f.with_unary, Potentials):
+    for refused in (f.with_unary, Potentials) if bad != -np.inf else ():  # which forbids a label
         with pytest.raises(ValueError, match=rf"unary {message}.*unary\[2, 1, 0\] is"):
             refused(unary)
     with pytest.raises(ValueError, match=f"pairwise {message}"):

@@ -114,7 +114,7 @@ def test_sums_and_marginals_that_converge() -> None:
 
 
 def test_given_labels_and_those_made_impossible_are_kept() -> None:
-    """A large negative number forbids a label, as everywhere."""
+    """A large negative number keeps a label away where nothing gives it."""
     rng = np.random.default_rng(6)
     f = grid("any", 4, 5, 4, 1.0, rng)
     unary = f.unary.copy()
@@ -149,6 +149,19 @@ def test_the_score_never_falls_with_the_effort() -> None:
     np.testing.assert_array_equal(pinned.free, pm.Graph(effort=30).argmax(f))
     with pytest.raises(ValueError, match="effort must be an integer"):
         pm.Graph(effort=0).argmax(f)
+
+
+@pytest.mark.parametrize("exponent", [-900, -200, 200])
+def test_the_unit_of_the_potentials_plays_no_part(exponent: int) -> None:
+    """Times a power of two, with ties everywhere: the same labels, and all values times it, bit by bit."""
+    rng = np.random.default_rng(10)
+    f = pm.Potentials.batch([graphs(rng, 5, 3, True) for _ in range(1000)])
+    scaled = f.scaled(2.0**exponent)
+    found, expected = (pm.Graph(effort=2).pinned(g) for g in (scaled, f))
+    np.testing.assert_array_equal(found.free, expected.free)
+    np.testing.assert_array_equal(found.values, 2.0**exponent * expected.values)
+    bounds = [pm.Graph().maximise_with_bound(g).bounds for g in (scaled, f)]
+    np.testing.assert_array_equal(bounds[0], 2.0**exponent * bounds[1])
 
 
 def test_a_solver_with_edges_becomes_a_structure() -> None:

@@ -29,6 +29,7 @@ OBJECTIVES: list[pm.Objective] = [
     pm.ExactLogLikelihood(),
     pm.ExactMarginalLogLikelihood(),
 ]
+EXACT = (pm.ExactLogLikelihood, pm.ExactMarginalLogLikelihood)
 METHODS = [pm.PINNED, pm.INTEGRATED, pm.EXACT]
 
 
@@ -175,6 +176,43 @@ def test_a_linear_network_has_the_numbers_of_the_estimator(objective: pm.Objecti
     weights = [linear.weight, linear.bias, transition, first, last]
     found = [np.array([]) if p.grad is None else -p.grad.numpy().T.ravel() for p in weights]
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if not isinstance(o, EXACT)], ids=repr)
+@pytest.mark.parametrize("kind", ["potts", "directed"])
+def test_a_network_on_a_graph_of_four_labels_has_the_numbers_of_the_estimator(
+    objective: pm.Objective, kind: Any, rng: np.random.Generator
+) -> None:
+    """Value and gradient of a linear layer with `Graph` on top are those of GraphModel; marginals, those of NumPy."""
+    k, edges = 4, pm.grid_edges(3, 3)
+    X = [pm.Example(rng.normal(size=(9, 2)), edges, rng.uniform(size=(len(edges), 1))) for _ in range(3)]
+    y = [rng.integers(0, k, 9) for _ in X]
+    data, model = Dataset.from_examples(X), pm.GraphModel(kind)
+    targets = objective.targets(pm.SiteLabels.of(np.concatenate(y), k, data.layout))
+    domain = Domain(Purpose.LAYER_TRAINING, nn.StructuredLoss.kind)
+    problem = Problem(data, targets, k, model, pm.Graph(), objective, 1e-3, seed=7, domain=domain)
+    w = np.abs(rng.normal(size=problem.n_weights))
+    value, expected = problem.value_and_grad(w, draw=0)
+
+    v = torch.tensor(w, requires_grad=True)
+    of_sites, bias, of_edges = v[: 2 * k].reshape(k, 2).T, v[2 * k : 3 * k], v[3 * k :]
+    table = of_edges[0] * (torch.eye(k).double() - 1) if kind == "potts" else of_edges.reshape(k, k)
+    unary = [torch.tensor(x.features) @ of_sites + bias for x in X]
+    pairwise = [torch.tensor(x.edge_features)[..., None] * table for x in X]
+    loss = nn.StructuredLoss(objective, pm.Graph(), seed=7)(unary, y, pairwise, [edges] * 3)
+    loss.backward()
+    assert loss.item() == pytest.approx(-value, rel=1e-12)
+    assert v.grad is not None
+    np.testing.assert_allclose(-v.grad.numpy(), expected, atol=1e-12)
+    f = pm.Potentials.batch(
+        [pm.Potentials(u.detach(), p.detach(), edges) for u, p in zip(unary, pairwise, strict=True)]
+    )
+    best = torch.cat(nn.BestLabelling(pm.Graph())(unary, pairwise, [edges] * 3))
+    np.testing.assert_array_equal(best.numpy(), pm.Graph().argmax(f))
+    q = torch.cat(nn.Marginals(pm.Graph(), seed=3)(unary, pairwise, [edges] * 3)).detach().numpy()
+    layer = Domain(Purpose.LAYER_TRAINING, nn.Marginals.kind)
+    marginals = pm.marginals(pm.Graph(), f, n_perturbations=16, rng=3, domain=layer).mean
+    np.testing.assert_allclose(q, marginals, atol=1e-12)
 
 
 def test_a_linear_network_learns_the_weights_of_the_estimator(rng: np.random.Generator) -> None:

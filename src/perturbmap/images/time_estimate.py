@@ -21,10 +21,11 @@ from perturbmap.images.superpixels import stretch
 from perturbmap.images.vocabulary import Vocabulary
 from perturbmap.potentials import Labels
 from perturbmap.solvers import Solver
+from perturbmap.support.blas import one_blas_thread
 
 N_IMAGES = 3
 CLUSTERING = 20  # the iterations of k-means, each of which assigns all descriptors once, about
-N_STEPS = 200  # of a fit, to be timed
+MOST_STEPS, LONG_ENOUGH = 200, 1.0  # steps of a fit to be timed, at most; and seconds after which they are enough
 START_OF_PROCESSES = 3.0  # seconds
 
 
@@ -63,15 +64,29 @@ def seconds_to_fit(segmenter: Segmenter, n_images: int, masks: AnyMasks, n_jobs:
     if not X:
         return None
     # L-BFGS, for few images, is faster; how fast is not known before.
-    problem, solver = segmenter.predictor.problem(X, y), segmenter.predictor.solver_for(np.inf)
-    began = perf_counter()
-    solver.run(problem, solver.start(problem), n_iter=N_STEPS)
-    step = (perf_counter() - began) / N_STEPS
+    solver = segmenter.predictor.solver_for(np.inf)
+    look = _seconds_per_look(segmenter, solver, X, y, n_images)
     parts = [len(masks), *[round(len(masks) * (n_folds - 1) / n_folds) for _ in range(n_folds)]]
-    step /= solver.examples_per_step(len(X))  # of one image
-    learning = sum(step * _looks(segmenter, solver, n_masked, n_images - len(masks)) for n_masked in parts)
+    learning = sum(look * _looks(segmenter, solver, n_masked, n_images - len(masks)) for n_masked in parts)
     describing = n_images * float(np.median(each)) / n_jobs  # the first is slow, with what is loaded on the way
     return words + describing + learning + (START_OF_PROCESSES if n_jobs > 1 else 0)
+
+
+def _seconds_per_look(
+    segmenter: Segmenter, solver: Solver[Any], X: list[Example], y: list[Labels], n_images: int
+) -> float:
+    """What one image takes in a step of the size that the fit will have: threads have an even share then."""
+    n = solver.examples_per_step(n_images)
+    n = n if n < n_images else len(X)  # a solver of all images at once is timed by a few
+    problem = segmenter.predictor.problem([X[i % len(X)] for i in range(n)], [y[i % len(X)] for i in range(n)])
+    state = solver.start(problem)
+    steps: list[float] = []
+    while len(steps) < 4 or (len(steps) < MOST_STEPS and sum(steps) < LONG_ENOUGH):
+        began = perf_counter()
+        with one_blas_thread():  # as in a fit
+            solver.run(problem, state, n_iter=len(steps) + 1)
+        steps.append(perf_counter() - began)
+    return float(np.median(steps)) / n  # the first is slow, and so is any while others have the cores
 
 
 def _looks(segmenter: Segmenter, solver: Solver[Any], n_masked: int, n_others: int) -> int:

@@ -164,8 +164,8 @@ class Batch:
         width = max(0, layout.width - 1) if edges is None else int(sites.edge_counts.max())
         tables = None if pairwise is None else _tables(layout, pairwise, sites.edge_counts, width, rows.shape[1])
         here = _on_cpu([rows] if tables is None else [rows, tables])
-        values = [_own_floats(name, tensor) for name, tensor in zip(("unary", "pairwise"), here, strict=False)]
-        f = Potentials.trusted(sites, values[0], values[1] if tables is not None else None)
+        own_tables = None if tables is None else _own_floats("pairwise", here[1])
+        f = Potentials.trusted(sites, _own_floats("unary", here[0], may_forbid=True), own_tables)
         return cls(layout, rows, tables, f)
 
     def through_core(self, values: Floats, dtype: torch.dtype, pullback: Callable[[Floats], Moments]) -> Tensor:
@@ -208,10 +208,10 @@ def _to_tensor(array: NDArray[Any], device: torch.device, dtype: torch.dtype) ->
     return here.copy_(torch.from_numpy(array)).to(device, non_blocking=True)
 
 
-def _own_floats(name: str, tensor: Tensor) -> Floats:
+def _own_floats(name: str, tensor: Tensor, *, may_forbid: bool = False) -> Floats:
     """As the core takes them, in memory that nobody else writes to: the gradient may be computed from them later."""
     array = to_numpy(tensor)
-    floats = as_floats(name, array)
+    floats = as_floats(name, array, may_forbid=may_forbid)
     return floats.copy() if np.may_share_memory(floats, array) else floats
 
 

@@ -7,7 +7,7 @@ from typing import final
 from perturbmap.objectives.base import ExactObjective, LabellingObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.structures.summable import require_sums
 
 
@@ -38,5 +38,6 @@ class ExactLogLikelihood(ExactObjective, LabellingObjective):
         if (y < 0).any():
             known, observed = exact.log_partition(f, given=y, weights=targets.weights)
         else:
+            check_not_forbidden("labels", f, y)
             known, observed = structure.evaluate(f, y), f.indicators(y, targets.weights)
         return known - total, observed - expected

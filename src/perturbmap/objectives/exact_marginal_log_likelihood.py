@@ -9,7 +9,7 @@ from perturbmap.objectives.marginal_log_likelihood import weighted_log_likelihoo
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.potentials.site_arrays import log_softmax
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.structures.summable import require_sums
 
 
@@ -36,6 +36,7 @@ class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
+        check_not_forbidden("labels", f, targets.labels)
         c = targets.label_weights
         pinned = require_sums(structure, type(self).__name__, self.instead).pinned_sums(f)
         log_p, p = log_softmax(pinned.values)

@@ -8,7 +8,7 @@ from perturbmap.noise import perturb
 from perturbmap.objectives.base import LabellingObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import Structure, check_not_forbidden
 
 
 @final
@@ -39,5 +39,6 @@ class LogLikelihood(LabellingObjective):
         if (y < 0).any():
             y, known = structure.maximise(perturbed, given=y)
         else:
+            check_not_forbidden("labels", f, y)
             known = structure.evaluate(perturbed, y)
         return known - best, f.indicators(y, targets.weights) - f.indicators(free, targets.weights)

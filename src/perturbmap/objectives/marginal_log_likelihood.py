@@ -11,7 +11,7 @@ from perturbmap.objectives.base import SiteObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
 from perturbmap.potentials.site_arrays import log_softmax
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.task_losses import TaskLoss
 
 
@@ -56,6 +56,7 @@ class MarginalLogLikelihood(SiteObjective):
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
         assert noise is not None
+        check_not_forbidden("labels", f, targets.labels)
         c = targets.label_weights
         given = self._given(f, targets)
         if given is not None:

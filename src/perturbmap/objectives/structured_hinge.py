@@ -7,7 +7,7 @@ from typing import final
 from perturbmap.objectives.base import SiteObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.structures.base import Structure
+from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.task_losses.base import augmentation
 
 
@@ -44,5 +44,6 @@ class StructuredHinge(SiteObjective):
         if (y < 0).any():
             y, known = structure.maximise(f, given=y)
         else:
+            check_not_forbidden("labels", f, y)
             known = structure.evaluate(f, y)
         return known - augmented, f.indicators(y, targets.weights) - f.indicators(worst, targets.weights)

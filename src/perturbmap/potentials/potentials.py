@@ -17,8 +17,8 @@ from perturbmap.potentials.types import Floats, Labels, Offsets
 from perturbmap.support.checks import as_floats
 
 _FORBID = (
-    " To forbid labels or pairs, use Chain(allowed=...) or Tree(allowed=...), and a large negative number with other "
-    "structures; `given` fixes a label."
+    " To forbid pairs of labels, use Chain(allowed=...) or Tree(allowed=...), and a large negative number with other "
+    "structures; a label alone is forbidden by -inf in unary."
 )
 
 
@@ -26,7 +26,7 @@ _FORBID = (
 class Potentials:
     """``f(y) = sum_d unary[d, y_d] + sum_e pairwise[e, y_i, y_j]`` with ``(i, j) = edges[e]``.
 
-    unary : (n_sites, n_labels)
+    unary : (n_sites, n_labels); -inf forbids a label at a site
     pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional; one table for all edges, or one
         for each edge; rows are the labels of ``edges[:, 0]``
     edges : (n_edges, 2) integers, or a graph that `graph_edges` takes, optional; left out, consecutive sites are
@@ -59,7 +59,7 @@ class Potentials:
     pairwise: Floats | None
 
     def __init__(self, unary: ArrayLike, pairwise: ArrayLike | None = None, edges: Any = None) -> None:
-        u = as_floats("unary", unary, _FORBID)
+        u = as_floats("unary", unary, may_forbid=True)
         if u.ndim not in (2, 3) or u.shape[-1] == 0:
             raise ValueError(
                 f"unary must have shape (n_sites, n_labels) with at least one label, but it has shape {u.shape}."
@@ -97,7 +97,7 @@ class Potentials:
         >>> pm.Potentials.on(Layout.of_counts([3, 1]), np.zeros((4, 2)), pm.potts(1.0))
         Potentials(2 examples, 4 sites, 2 labels, 2 edges)
         """
-        u = as_floats("unary", unary, _FORBID)
+        u = as_floats("unary", unary, may_forbid=True)
         if u.ndim not in (2, 3) or u.shape[-1] == 0 or u.shape[-2] != layout.n_sites:
             raise ValueError(f"unary must have shape ({layout.n_sites}, n_labels), but it has shape {u.shape}.")
         if pairwise is None:
@@ -211,7 +211,7 @@ class Potentials:
 
     def with_unary(self, unary: ArrayLike) -> Potentials:
         """The same with other unary potentials, for instance perturbed ones; may add a leading axis."""
-        u = as_floats("unary", unary, _FORBID)
+        u = as_floats("unary", unary, may_forbid=True)
         if u.shape[-2:] != self.unary.shape[-2:]:
             raise ValueError(f"unary must have shape (..., {self.n_sites}, {self.n_labels}), not {u.shape}.")
         return Potentials.trusted(self.layout, u, self.pairwise)

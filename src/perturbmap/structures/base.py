@@ -21,7 +21,7 @@ class Pinned(Protocol):
     """Answers to all pinned problems ``B[d, k] = max { f(y) : y_d = k }`` of a batch.
 
     ``free`` is the maximiser without a pin, ``values`` is B. A pin that ``free`` satisfies has exactly the
-    value of the free maximum; a pin that contradicts the given labels or the structure has ``-inf``.
+    value of the free maximum; one that is forbidden, or contradicts the given labels or the structure, has ``-inf``.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pinned = pm.Chain().pinned(f)
@@ -49,7 +49,7 @@ class Pinned(Protocol):
 
 
 class InfeasibleError(ValueError):
-    """Raised where no labelling has the given labels."""
+    """Raised where no labelling has the given labels, or none is left by those that are forbidden."""
 
 
 class Maximum(NamedTuple):
@@ -95,7 +95,7 @@ class Structure(Part):
 
     @property
     def allows_every_labelling(self) -> bool:
-        """Whether no combination of labels is ruled out, whatever the potentials; if not, labels are tried first."""
+        """Whether all combinations of labels are there that the potentials do not forbid; if not, they are tried."""
         return False
 
     def check_classes(self, classes: Sequence[Hashable]) -> None:
@@ -153,7 +153,22 @@ def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:
         raise TypeError(
             f"f must be Potentials, but is a {type(f).__name__}: make them with Potentials(unary, pairwise, edges)."
         )
-    return None if given is None else np.array(f.check_labels("given", given, unknown=True))
+    if given is None:
+        return None
+    known = np.array(f.check_labels("given", given, unknown=True))
+    check_not_forbidden("given", f, known)
+    return known
+
+
+def check_not_forbidden(name: str, f: Potentials, labels: Labels) -> None:
+    """Raises `InfeasibleError` where the unary potential of a label, ``(n_sites,)``, is -inf; -1 is no label."""
+    known = np.flatnonzero(labels >= 0)
+    forbidden = np.isneginf(f.unary[..., known, labels[known]])
+    if forbidden.any():
+        d = int(known[np.argwhere(forbidden)[0][-1]])
+        raise InfeasibleError(
+            f"{name}[{d}] is {labels[d]}, but unary[{d}, {labels[d]}] is -inf, which forbids this label there."
+        )
 
 
 def check_pins(f: Potentials, pins: ArrayLike | None) -> Mask | None:
@@ -181,7 +196,7 @@ def check_weights(f: Potentials, weights: ArrayLike, values: Floats) -> Floats:
     site, label = (int(i) for i in np.argwhere((array != 0) & ~np.isfinite(values))[0][-2:])
     raise ValueError(
         f"weights[{site}, {label}] is not zero, but that pin has no maximiser: it was not asked for, or it "
-        "contradicts the given labels or the structure."
+        "is forbidden, or contradicts the given labels or the structure."
     )
 
 

@@ -105,7 +105,14 @@ class BruteForce(SummableStructure):
             for table, (i, j) in zip(one.tables, one.edges, strict=True):
                 pairwise += table[y[:, i], y[:, j]]
             for copy, unary in enumerate(one.stack):
-                yield copy, n, sites, y, unary[np.arange(one.n_sites), y].sum(axis=1) + pairwise
+                scores = unary[np.arange(one.n_sites), y].sum(axis=1) + pairwise
+                if np.isneginf(scores).any():  # of forbidden labels
+                    possible = scores > -np.inf
+                    if not possible.any():
+                        raise InfeasibleError(f"what is forbidden and given leaves no labelling of example {n}.")
+                    yield copy, n, sites, y[possible], scores[possible]
+                else:
+                    yield copy, n, sites, y, scores
 
     def _labellings(self, one: Potentials, given: Labels | None, n: int) -> Labels:
         choices = [

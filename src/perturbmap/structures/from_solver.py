@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perturbmap.potentials import Floats, Labels, Potentials
-from perturbmap.structures.base import InfeasibleError, Structure, check_given
+from perturbmap.structures.base import InfeasibleError, Structure, check_given, check_not_forbidden
 
 
 @final
@@ -19,7 +19,8 @@ class FromSolver(Structure):
     ``unary`` is one example's ``(n_sites, n_labels)`` array. What else the solver weighs or forbids is up to
     it: constraints need not be declared here, and a score of its own, ``g``, is given by ``score(labels)``, so
     that values are known. Given labels and pins are asked for by masking: the other labels of the site are
-    made so bad that the solver avoids them if it can. Where it does not, the pin is impossible (``-inf``).
+    made so bad that the solver avoids them if it can, and so are labels that are forbidden. Where it does not, the
+    pin is impossible (``-inf``).
 
     With ``pairwise=True`` the solver has the edges too: ``solver(f, given) -> labels``, f being one example's
     `Potentials` and ``given`` its given labels (-1: free) or None. It keeps the given labels itself.
@@ -90,22 +91,26 @@ class FromSolver(Structure):
         y = self._checked(self.solver(one, None if given is None else given.copy()), one.n_sites, one.n_labels)
         if given is not None and (y != given)[given >= 0].any():
             raise InfeasibleError("solver returned a labelling without the given labels: it seems to forbid them.")
+        check_not_forbidden("the labels of solver", one, y)
         return y, float(self.evaluate(one, y)[0])
 
     def _solve(self, unary: Floats, given: Labels | None) -> tuple[Labels, float]:
-        if given is None or (given < 0).all():
+        masked = forbidden = np.isneginf(unary)
+        if given is not None:
+            masked = forbidden | ((given >= 0)[:, None] & (np.arange(unary.shape[1]) != given[:, None]))
+        if not masked.any():
             y = self._call(unary)
             return y, self._value(unary, y)
-        masked = (given >= 0)[:, None] & (np.arange(unary.shape[1]) != given[:, None])
-        penalty = 1.0 + float(np.ptp(unary, axis=1).sum())
+        finite = np.where(forbidden, unary.max(axis=1, keepdims=True), unary)
+        penalty = 1.0 + float(np.ptp(finite, axis=1).sum())
         # The scale of the solver's own score is unknown: ask again, louder, before taking no for an answer.
         for loudness in (1.0, 1e3, 1e6):
-            y = self._call(np.where(masked, unary - loudness * penalty, unary))
-            if (y[given >= 0] == given[given >= 0]).all():
+            y = self._call(np.where(masked, finite - loudness * penalty, finite))
+            if not masked[np.arange(len(y)), y].any():
                 return y, self._value(unary, y)
         raise InfeasibleError(
-            "solver returned no labelling with the given labels, although all others were made far worse: "
-            "it seems to forbid them."
+            "solver returned no labelling with the given labels and without forbidden ones, although all others were "
+            "made far worse: it seems to forbid them."
         )
 
     def _call(self, unary: Floats) -> Labels:

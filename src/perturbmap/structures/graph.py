@@ -27,6 +27,9 @@ class Graph(CompiledStructure):
     ``effort`` is how often it climbs where it need not be exact: once, then again from what was found, shaken. The
     score never falls with it; the time is about proportional.
 
+    -inf in the unary potentials forbids a label. Tables are finite: a large negative number stands for a pair that is
+    not wanted, since whether any labelling avoids all such pairs can be as hard to say as which one is best.
+
     Pinned values are scores of labellings with the pin, estimates from below; all come from about the work of one
     maximisation.
 

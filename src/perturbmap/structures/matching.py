@@ -11,6 +11,7 @@ from perturbmap.potentials import Labels, Potentials
 from perturbmap.structures.base import InfeasibleError
 from perturbmap.structures.compiled import CompiledStructure, Kernels
 from perturbmap.structures.parallel_edges import ParallelEdges
+from perturbmap.support.threads import threads
 
 
 @final
@@ -58,4 +59,17 @@ class Matching(CompiledStructure):
                     f"given contradicts itself: sites {sites.tolist()} of example {n} are all matched to label "
                     f"{label}, which one site alone can have."
                 )
+        if np.isneginf(f.unary).any():
+            self._check_possible(f, given)
         return ParallelEdges.keep(f)
+
+    def _check_possible(self, f: Potentials, given: Labels | None) -> None:
+        """Raises `InfeasibleError` where forbidden labels leave no matching."""
+        labels = np.empty(f.stack.shape[:-1], dtype=np.int32)
+        values = np.empty((len(labels), len(f)))
+        self.kernels.maximise(f.to_core(given), labels, values, threads(self.n_threads))
+        impossible = np.flatnonzero(np.isneginf(values).any(axis=0))
+        if impossible.size:
+            raise InfeasibleError(
+                f"the labels that unary forbids (-inf) and those given leave no matching of example {impossible[0]}."
+            )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from perturbmap.noise import Domain, Purpose, Rng, seed_of
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.structures.base import Structure, check_given
+from perturbmap.structures.base import InfeasibleError, Structure, check_given
 from perturbmap.structures.spans import SpanLike, check_spans
 from perturbmap.support.checks import check_count
 
@@ -96,7 +96,7 @@ class SummableStructure(Structure):
             for copy, unary in enumerate(f.stack[:, sites]):
                 one = f[i].with_unary(unary)
                 total, q = self.log_partition(one, None if known is None else known[sites])
-                mean = (q.unary * one.unary).sum()
+                mean = (q.unary * np.where(q.unary > 0, one.unary, 0.0)).sum()  # a forbidden label has -inf
                 if one.pairwise is not None and q.pairwise is not None:
                     mean += (q.pairwise * one.pairwise).sum()
                 values[copy, i] = max(0.0, float(total[0] - mean))
@@ -117,7 +117,11 @@ class SummableStructure(Structure):
             after = before.copy()
             after[own_sites] = labels
             one = f[i]
-            pinned, total = (self.log_partition(one, y)[0].reshape(-1) for y in (after, before))
+            try:
+                pinned, total = (self.log_partition(one, y)[0].reshape(-1) for y in (after, before))
+            except InfeasibleError:
+                self.log_partition(one, before)  # raises where it is not the span that is impossible
+                continue
             values[:, number] = np.exp(np.minimum(0.0, pinned - total))
         return values[:, asked.place].reshape(*f.unary.shape[:-2], len(asked))
 

@@ -34,8 +34,11 @@ def check_number(name: str, x: Any, above: float = 0.0, below: float = np.inf, *
     return float(x)
 
 
-def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float64]:
-    """Values as contiguous float64, none beyond `LARGEST`; else raises a ValueError that names the argument."""
+def as_floats(name: str, values: ArrayLike, hint: str = "", *, may_forbid: bool = False) -> NDArray[np.float64]:
+    """Values as contiguous float64, none beyond `LARGEST`; else raises a ValueError that names the argument.
+
+    With ``may_forbid``, the last axis is that of labels, and -inf forbids one, as long as each site has another.
+    """
     try:
         array = np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -45,17 +48,36 @@ def as_floats(name: str, values: ArrayLike, hint: str = "") -> NDArray[np.float6
         ) from None
     if np.ndim(values) == 0:
         array = array.reshape(())
-    check_finite(name, array, hint)
+    if may_forbid and not _is_moderate(array) and np.isneginf(array).any():
+        _check_forbidden(name, array, hint)
+    else:
+        check_finite(name, array, hint)
     return array
 
 
-def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
-    """Raises a ValueError that names the argument unless all numbers are finite, and at most `LARGEST` in size."""
+def _check_forbidden(name: str, array: NDArray[np.float64], hint: str) -> None:
+    """As `check_finite`, of an array in which -inf forbids some labels."""
+    forbidden = np.isneginf(array)
+    check_finite(name, np.where(forbidden, 0.0, array), hint)
+    stuck = np.argwhere(forbidden.all(axis=-1))
+    if len(stuck):
+        raise ValueError(
+            f"{name} must leave every site a label, but all labels of site {stuck[0][-1]} are forbidden (-inf)."
+        )
+
+
+def _is_moderate(array: NDArray[Any]) -> bool:
+    """Whether no number is beyond the root of `LARGEST`: one quick look, which is enough for nearly all arrays."""
     flat = array.ravel()
     with np.errstate(over="ignore", invalid="ignore"):
         # BLAS shares long products out to threads, and waits for them: milliseconds where others have the cores.
         squares = float(flat.dot(flat) if flat.size <= 4096 else np.einsum("i,i", flat, flat))
-    if squares <= LARGEST:  # hence no number is beyond its root: one quick look is enough for nearly all arrays
+    return squares <= LARGEST
+
+
+def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
+    """Raises a ValueError that names the argument unless all numbers are finite, and at most `LARGEST` in size."""
+    if _is_moderate(array):
         return
     bad = ~(np.abs(array) <= LARGEST)
     if not bad.any():

@@ -144,7 +144,8 @@ def batches(
 
 def a_labelling(rng: np.random.Generator, definition: Structure, f: Potentials) -> Labels:
     """A random labelling that the definition allows."""
-    return definition.argmax(f.with_unary(10.0 * rng.normal(size=f.unary.shape)))
+    other = 10.0 * rng.normal(size=f.unary.shape)
+    return definition.argmax(f.with_unary(np.where(np.isneginf(f.unary), -np.inf, other)))
 
 
 def some_labels(rng: np.random.Generator, definition: Structure, f: Potentials) -> Labels:

@@ -156,9 +156,11 @@ def _check_what_is_impossible(
             InfeasibleError,
             lambda: structure.maximise(f, wild),
         )
+        known = np.flatnonzero(wild >= 0)
+        is_forbidden = np.isneginf(f.unary[known, wild[known]]).any()
         trial.holds(
-            "`allows_every_labelling` is true only where no labels are ruled out",
-            not structure.allows_every_labelling,
+            "`allows_every_labelling` is true only where no labels are ruled out, but for those with -inf in unary",
+            is_forbidden or not structure.allows_every_labelling,
         )
 
 

@@ -27,7 +27,8 @@ def check_sums(
     _check_what_it_tells(trial, own, listed, case, rng, tolerance)
     of_unary, of_tables = rng.choice(_SCALES, 2).tolist()
     tables = None if case.f.pairwise is None else of_tables * case.f.pairwise
-    extreme = Case(Potentials.on(case.f.layout, of_unary * case.f.unary, tables), case.given)
+    unary = np.multiply(case.f.unary, of_unary, where=np.isfinite(case.f.unary), out=case.f.unary.copy())
+    extreme = Case(Potentials.on(case.f.layout, unary, tables), case.given)
     how = f", with unary times {of_unary:g} and pairwise times {of_tables:g}"
     _check_sums_of(trial, own, listed, extreme, tolerance, tolerance * max(1.0, of_unary, of_tables), how)
 

@@ -31,7 +31,9 @@ class Method:
 
     def objective_under(self, costs: Floats) -> Objective:
         """The objective with what it costs to miss a pixel of each class, where it takes a loss of the kind."""
-        return type(self.objective)(WeightedHamming(costs)) if self.has_costs else self.objective  # type: ignore[call-arg]
+        if not self.has_costs:
+            return self.objective
+        return type(self.objective)(WeightedHamming(costs))  # type: ignore[call-arg]  # those with costs take a loss
 
 
 #: The method without edges, which the others are compared with.
