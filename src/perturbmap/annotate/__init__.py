@@ -1,0 +1,1 @@
+"""Strokes become masks, and masks a model: the page of ``perturbmap annotate``, and what is behind it."""
