@@ -1,0 +1,112 @@
+"""From marks to a mask: superpixels labelled by a cut, their doubt, and an outline to the pixel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.annotate.band import refine
+from perturbmap.annotate.evidence import LEARNED, NEAR, colour_tables, learned_scores, majority, nearness
+from perturbmap.annotate.marks import Mark, Stroke, paint
+from perturbmap.annotate.photo import Photo
+from perturbmap.images import Segmenter
+from perturbmap.images.superpixels import stretch
+from perturbmap.inference import marginals
+from perturbmap.potentials import Floats, Potentials
+from perturbmap.potentials.graphs import potts
+from perturbmap.structures import BinaryGraph, Graph, Structure
+
+COLOUR = 1.0  # the weight of the colours of the marks
+ATTRACTION = 2.0  # between superpixels of the same colour that touch
+N_PERTURBATIONS = 20
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the marks say of a photo.
+
+    mask : (rows, columns) at full size, the class of each pixel
+    doubt : (rows, columns) at working size, the probability that the class shown is wrong: 0 is sure, 255 is 1/2 or
+        more
+    seconds : how long it took
+    """
+
+    mask: NDArray[np.uint8]
+    doubt: NDArray[np.uint8]
+    seconds: float
+
+
+def answer(
+    photo: Photo,
+    marks: Sequence[Mark],
+    predictor: Segmenter | None = None,
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Answer | None:
+    """The mask that the marks ask for, and where it is in doubt; None if ``is_cancelled`` says so on the way.
+
+    Without a predictor, the colours under the marks speak for their labels, and the marks that are nearer; without
+    marks either, all is background, in doubt. A fitted `Segmenter` adds what it has learned, given the marks.
+
+    A superpixel under marks of two labels has that of more of its pixels; the pixels under a mark have its label in
+    the mask in any case.
+    """
+    begin = time.perf_counter()
+    n_labels = _n_labels(marks, predictor)
+    painted = paint(marks, photo.fine_shape, photo.fine_shape[0] / photo.shape[0])
+    if predictor is None and (painted < 0).all():
+        return Answer(
+            np.zeros(photo.shape, dtype=np.uint8),
+            np.full(photo.working_shape, 255, dtype=np.uint8),
+            time.perf_counter() - begin,
+        )
+    known = majority(photo.regions.map, stretch(painted, photo.working_shape), len(photo.regions), n_labels)
+    if is_cancelled():
+        return None
+    unary = np.zeros((len(photo.regions), n_labels))
+    tables = colour_tables(photo, painted, n_labels)
+    if (known >= 0).any():
+        unary += COLOUR * (photo.shares @ tables.T) + NEAR * nearness(photo, known, n_labels)
+    if predictor is not None:
+        unary += LEARNED * learned_scores(photo, predictor, painted)
+    if is_cancelled():
+        return None
+    f = Potentials(unary, potts(_attraction(photo), n_labels), photo.regions.edges)
+    structure: Structure = BinaryGraph() if n_labels == 2 else Graph()
+    q = marginals(structure, f, given=known, n_perturbations=N_PERTURBATIONS, rng=0).mean
+    if is_cancelled():
+        return None
+    coarse = q.argmax(axis=1).astype(np.int32)
+    fine = refine(photo, coarse, painted, q, tables)
+    if is_cancelled():
+        return None
+    shown = stretch(fine, photo.working_shape)
+    wrong = 1 - np.take_along_axis(q[photo.regions.map], shown[..., None].astype(np.intp), axis=2)[..., 0]
+    wrong[stretch(painted, photo.working_shape) >= 0] = 0
+    doubt = np.round(255 * np.minimum(1, 2 * wrong.clip(0, 1))).astype(np.uint8)
+    return Answer(stretch(fine, photo.shape), doubt, time.perf_counter() - begin)
+
+
+def _n_labels(marks: Sequence[Mark], predictor: Segmenter | None) -> int:
+    """The classes of the predictor; without one, those of the marks, background and foreground at least."""
+    most = max((mark.label for mark in marks if isinstance(mark, Stroke)), default=1)
+    if predictor is None:
+        return max(1, most) + 1
+    n_labels = len(predictor.predictor.classes_)
+    if most >= n_labels:
+        raise ValueError(f"marks must have labels below {n_labels}, the predictor's classes, but one has {most}.")
+    return n_labels
+
+
+def _attraction(photo: Photo) -> Floats:
+    """What two superpixels that touch gain by the same label: more where their colours are alike."""
+    i, j = photo.regions.edges.T
+    contrast = ((photo.colours[i] - photo.colours[j]) ** 2).sum(axis=1)
+    mean = float(contrast.mean()) if len(contrast) else 1.0
+    return np.asarray(ATTRACTION * np.exp(-contrast / (2 * max(mean, 1e-6))))
