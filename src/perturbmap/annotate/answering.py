@@ -29,10 +29,9 @@ class Answering:
     """Prepares photos and answers marks, in two threads; one more prepares what will be asked for next."""
 
     def __init__(
-        self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int | None
+        self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int
     ) -> None:
-        self._folder, self._model = folder, model
-        self._options = {} if n_superpixels is None else {"n_superpixels": n_superpixels}
+        self._folder, self._model, self._n_superpixels = folder, model, n_superpixels
         self._lock = threading.Lock()
         self._photos: OrderedDict[str, Future[Photo]] = OrderedDict()
         self._newest: dict[str, int] = {}
@@ -97,7 +96,13 @@ class Answering:
                 self._photos.popitem(last=False)
         if is_mine:
             try:
-                ready.set_result(prepare(self._folder.path(name), cache=self._folder.cache, **self._options))
+                photo = prepare(
+                    self._folder.path(name), n_superpixels=self._n_superpixels, cache=self._folder.cache
+                )
+                model = self._model()
+                if model is not None:
+                    photo.describe(model.features)  # which takes a second, where the cache lacks it
+                ready.set_result(photo)
             except BaseException as error:
                 if isinstance(error, ImageError):
                     self._folder.broken[name] = str(error)

@@ -10,6 +10,7 @@ were drawing.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from perturbmap.images import Classes, ImageError, read_class_mask, read_mask
 from perturbmap.images.class_results import class_picture
 from perturbmap.images.classes import CLASSES_FILE
 from perturbmap.images.encoding import encode
-from perturbmap.images.folders import list_images, read_boxes
+from perturbmap.images.folders import Boxes, list_images, read_boxes
 from perturbmap.images.reading import SMALLEST_SIDE, image_size
 from perturbmap.support.damage import parse_json
 from perturbmap.support.files import lock, write_atomically
@@ -169,11 +170,12 @@ class AnnotationFolder:
             self._write(path, marks_to_json(tuple(marks)))
         else:
             path.unlink(missing_ok=True)
-        if boxes_of(marks) != boxes_of(before):
-            boxes = {**self.boxes(), name: boxes_of(marks)}
+        size = self.size(name)
+        if boxes_of(marks, size) != boxes_of(before, size):
+            boxes = {**self.boxes(), name: boxes_of(marks, size)}
             self._write(self.masks / BOXES, {name: boxes[name] for name in sorted(boxes) if boxes[name]})
 
-    def boxes(self) -> dict[str, list[list[float]]]:
+    def boxes(self) -> dict[str, Boxes]:
         """The boxes of all photos that have some, as `read_boxes` has them."""
         path = self.masks / BOXES
         return read_boxes(path) if path.is_file() else {}
@@ -239,9 +241,17 @@ class AnnotationFolder:
         write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def boxes_of(marks: Sequence[Mark]) -> list[list[float]]:
-    """The boxes among marks as in PASCAL VOC: [xmin, ymin, xmax, ymax], pixels that count from 1 and belong to them."""
-    boxes = [mark for mark in marks if isinstance(mark, Box)]
-    return [
-        [np.floor(box.left) + 1, np.floor(box.top) + 1, np.ceil(box.right), np.ceil(box.bottom)] for box in boxes[-1:]
-    ]
+def boxes_of(marks: Sequence[Mark], size: tuple[int, int]) -> Boxes:
+    """The boxes among marks as in PASCAL VOC: [xmin, ymin, xmax, ymax], pixels that count from 1 and belong to them.
+
+    What reaches beyond the photo, (height, width), is cut off, and a box outside of it left out.
+    """
+    height, width = size
+    boxes: Boxes = []
+    for box in marks:
+        if isinstance(box, Box):
+            left, top = max(0, math.floor(box.left)) + 1, max(0, math.floor(box.top)) + 1
+            right, bottom = min(width, math.ceil(box.right)), min(height, math.ceil(box.bottom))
+            if left <= right and top <= bottom:
+                boxes.append([left, top, right, bottom])
+    return boxes

@@ -28,8 +28,8 @@ class Learner:
     of them began anew might never end. A core is left to answers, and the lesson gives way to other programs.
     """
 
-    def __init__(self, folder: AnnotationFolder, n_superpixels: int) -> None:
-        self._folder, self._n_superpixels = folder, n_superpixels
+    def __init__(self, folder: AnnotationFolder) -> None:
+        self._folder = folder
         self._lock = threading.Condition()
         self._is_wanted, self._is_closed = False, False
         self._status: dict[str, Any] = dict(_IDLE)
@@ -98,10 +98,7 @@ class Learner:
         n = str(max(1, threads(None) - 1))
         self._status = {"stage": "starting", "fraction": 0.0}
         return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "perturbmap.annotate.lesson"),
-                *(str(self._folder.photos), str(self._folder.masks), str(self._n_superpixels)),
-            ],
+            [sys.executable, "-m", "perturbmap.annotate.lesson", str(self._folder.photos), str(self._folder.masks)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

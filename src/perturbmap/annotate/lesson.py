@@ -1,6 +1,6 @@
 """One lesson: a model from what a folder of masks holds now, its expected error, and what it makes of the other photos.
 
-It is a program of its own, ``python -m perturbmap.annotate.lesson PHOTOS MASKS N_SUPERPIXELS``, since a fit would take
+It is a program of its own, ``python -m perturbmap.annotate.lesson PHOTOS MASKS``, since a fit would take
 the time of answers. All that it reads and writes is in the folder. What it is doing goes to stdout, a line of JSON
 each; when its stdin ends, so does it.
 """
@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from sklearn.base import clone
 
 from perturbmap.annotate.folder import WORDS, AnnotationFolder
+from perturbmap.annotate.pictures import THUMB_SIDE, shown_size
 from perturbmap.images import (
     FeatureCache,
     ImageFeatures,
@@ -43,7 +45,6 @@ MAX_SIDE = 400  # pixels, at which photos are looked at, as `segment fit` does
 MOST_FOR_WORDS = 40  # photos that the visual words are learned from
 MOST_OTHERS = 10  # photos without a mask that a lesson learns from, which would take most of its time
 N_FOLDS = 3
-THUMB_SIDE = 192
 PAUSE = 2.0  # seconds between two writes of how doubtful photos are
 
 Tell = Callable[[str, float], None]
@@ -64,13 +65,13 @@ class Stages(Progress):
         self._tell(self._name, fraction)
 
 
-def learn(folder: AnnotationFolder, n_superpixels: int, tell: Tell) -> None:
+def learn(folder: AnnotationFolder, tell: Tell) -> None:
     """Learns from masks, boxes and some photos with neither; writes model.pm, then progress.json as it goes on.
 
     Without a mask there is no model, and photos are described for later. ValueError where masks do not show enough.
     """
     stages = Stages(tell)
-    features = _features(folder, n_superpixels, stages)
+    features = _features(folder, stages)
     segmenter = None
     if folder.accepted():
         segmenter, examples = _fit(folder, features, stages)
@@ -80,10 +81,10 @@ def learn(folder: AnnotationFolder, n_superpixels: int, tell: Tell) -> None:
     _look_at_others(folder, features, segmenter, tell)
 
 
-def _features(folder: AnnotationFolder, n_superpixels: int, stages: Stages) -> ImageFeatures:
+def _features(folder: AnnotationFolder, stages: Stages) -> ImageFeatures:
     """The features with their words, which are learned once and kept: features then need not be computed again."""
     path = folder.masks / WORDS
-    fresh = ImageFeatures(n_superpixels, max_side=MAX_SIDE)
+    fresh = ImageFeatures(max_side=MAX_SIDE)
     try:
         kept = ImageFeatures.load(path)
         if kept.settings() == fresh.settings():
@@ -167,7 +168,7 @@ def _look_at_others(
             continue
         found = segmenter.predict(described)
         doubts[name] = round(doubt(found), 5)
-        keep_thought(folder, name, found)
+        keep_thought(folder, name, found.mask)
         if time.monotonic() - written > PAUSE:
             write()
             written = time.monotonic()
@@ -184,19 +185,20 @@ def doubt(found: Segmentation) -> float:
 
 
 def thought_file(folder: AnnotationFolder, name: str) -> Path:
-    """The file of a small mask, labels as numbers, of what the model makes of a photo."""
+    """The file of a small picture of what the model makes of a photo, or of its accepted mask."""
     folder.path(name)
     return folder.cache / "thoughts" / f"{name}.png"
 
 
-def keep_thought(folder: AnnotationFolder, name: str, found: Segmentation) -> None:
-    """Writes the small mask of a photo, in which label k has the number k."""
+def keep_thought(folder: AnnotationFolder, name: str, mask: NDArray[np.uint8]) -> None:
+    """Writes a small picture of a mask, labels in their colours; background is transparent."""
     path = thought_file(folder, name)
     path.parent.mkdir(exist_ok=True)
-    height, width = found.regions.shape
-    scale = min(1.0, THUMB_SIDE / max(height, width))
-    small = stretch(found.mask, (max(1, round(height * scale)), max(1, round(width * scale))))
-    content = encode(Image.fromarray(small), "PNG")
+    small = stretch(mask, shown_size((mask.shape[0], mask.shape[1]), THUMB_SIDE))
+    table = np.array([[*colour, 255] for colour in folder.colours], dtype=np.uint8)
+    if folder.classes is None:
+        table[0] = 0
+    content = encode(Image.fromarray(table[small]), "PNG")
     write_atomically(path, lambda file: file.write(content))
 
 
@@ -223,7 +225,7 @@ def main() -> None:
     """The program: politely slow, and silent but for its lines."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     _give_way()
-    photos, masks, n_superpixels = sys.argv[1:]
+    photos, masks = sys.argv[1:]
     told: list[Any] = ["", 0.0]
 
     def tell(stage: str, fraction: float) -> None:
@@ -235,7 +237,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         warnings.simplefilter("ignore", SkippedImageWarning)
         try:
-            learn(AnnotationFolder(photos, masks), int(n_superpixels), tell)
+            learn(AnnotationFolder(photos, masks), tell)
         except (ValueError, OSError) as error:
             _say(problem=str(error))
 

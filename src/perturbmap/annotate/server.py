@@ -23,8 +23,8 @@ from perturbmap.annotate.export import write_zip
 from perturbmap.annotate.folder import AnnotationFolder, UnknownPhotoError
 from perturbmap.annotate.guard import Guard, TooLargeError
 from perturbmap.annotate.learner import Learner
-from perturbmap.annotate.lesson import thought_file
-from perturbmap.annotate.marks import Mark, marks_from_json, marks_to_json
+from perturbmap.annotate.lesson import keep_thought, thought_file
+from perturbmap.annotate.marks import Box, Mark, marks_from_json, marks_to_json
 from perturbmap.annotate.pictures import mask_text, picture, png_text, shown_size, thumbnail
 from perturbmap.images import ImageError
 from perturbmap.support.damage import parse_json
@@ -143,7 +143,7 @@ class Application:
             raise
 
     async def thought(self, request: Request) -> Response:
-        """The model's small mask of a photo, as PNG, of which label k has the number k."""
+        """A small picture of the model's mask of a photo, or of the accepted one, as PNG."""
         path = thought_file(self._folder, self._name(request))
         if not path.is_file():
             return Response(status_code=404)
@@ -195,6 +195,7 @@ class Application:
         if found is None:
             raise ConflictError("there is nothing to accept yet: draw on the photo first.")
         self._folder.write_mask(name, found.mask)
+        keep_thought(self._folder, name, found.mask)
 
     async def export(self, request: Request) -> Response:
         """A zip of all accepted masks, and their COCO JSON."""
@@ -219,13 +220,16 @@ class Application:
         return name
 
     def _parse(self, asked: dict[str, Any]) -> tuple[Mark, ...]:
-        return marks_from_json(asked.get("marks"), len(self._folder.names))
+        marks = marks_from_json(asked.get("marks"), len(self._folder.names))
+        if self._folder.classes is not None and any(isinstance(mark, Box) for mark in marks):
+            raise ValueError("marks must be strokes where there are classes, but one is a box.")
+        return marks
 
 
-def make_app(folder: AnnotationFolder, *, token: str, host: str, port: int, n_superpixels: int = 150) -> ASGIApp:
+def make_app(folder: AnnotationFolder, *, token: str, host: str, port: int, n_superpixels: int = 800) -> ASGIApp:
     """The application for a folder; learning begins, and ends, with it."""
-    learner = Learner(folder, n_superpixels)
-    answering = Answering(folder, lambda: learner.model, None)
+    learner = Learner(folder)
+    answering = Answering(folder, lambda: learner.model, n_superpixels)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -42,9 +42,9 @@ What is written:
 @click.option(
     "--superpixels",
     type=click.IntRange(min=2),
-    default=150,
+    default=800,
     show_default=True,
-    help="The model cuts a photo into about so many pieces.",
+    help="A photo is cut into about so many pieces: more follow finer outlines, and take longer.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 takes any that is free."

@@ -112,7 +112,7 @@ export class View {
     const context = this.layer.getContext("2d");
     context.clearRect(0, 0, this.layer.width, this.layer.height);
     for (const mark of marks) if (!isBox(mark)) this.paint(mark.label, mark.radius, mark.points);
-    this.boxes = marks.filter(isBox).map((mark) => mark.box).slice(-1);
+    this.boxes = marks.filter(isBox).map((mark) => mark.box);
     this.draw();
   }
 
@@ -232,7 +232,7 @@ function heated({ width, height, values }) {
   const table = new Uint32Array(256);
   for (let v = 0; v < 256; v++) {
     const t = v / 255;
-    table[v] = packed([255, Math.round(225 - 165 * t), 0], Math.round(205 * t ** 1.2));
+    table[v] = packed([255, Math.round(225 - 165 * t), 0], Math.round(165 * t ** 1.3));
   }
   return filled(width, height, (pixels) => {
     for (let n = 0; n < values.length; n++) pixels[n] = table[values[n]];
