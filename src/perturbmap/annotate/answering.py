@@ -28,9 +28,7 @@ def revision(marks: Sequence[Mark]) -> str:
 class Answering:
     """Prepares photos and answers marks, in two threads; one more prepares what will be asked for next."""
 
-    def __init__(
-        self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int
-    ) -> None:
+    def __init__(self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int) -> None:
         self._folder, self._model, self._n_superpixels = folder, model, n_superpixels
         self._lock = threading.Lock()
         self._photos: OrderedDict[str, Future[Photo]] = OrderedDict()
@@ -96,9 +94,7 @@ class Answering:
                 self._photos.popitem(last=False)
         if is_mine:
             try:
-                photo = prepare(
-                    self._folder.path(name), n_superpixels=self._n_superpixels, cache=self._folder.cache
-                )
+                photo = prepare(self._folder.path(name), n_superpixels=self._n_superpixels, cache=self._folder.cache)
                 model = self._model()
                 if model is not None:
                     photo.describe(model.features)  # which takes a second, where the cache lacks it

@@ -39,9 +39,7 @@ def coco(folder: AnnotationFolder) -> dict[str, Any]:
     for name in folder.accepted():
         mask = folder.mask(name)
         height, width = mask.shape
-        images.append(
-            {"id": len(images) + 1, "file_name": folder.path(name).name, "width": width, "height": height}
-        )
+        images.append({"id": len(images) + 1, "file_name": folder.path(name).name, "width": width, "height": height})
         for label in labels:
             inside = mask == label
             if inside.any():

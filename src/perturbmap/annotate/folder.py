@@ -2,9 +2,9 @@
 
 NAME.png is the mask of NAME.jpg, once it has been accepted; NAME.marks.json has the strokes and boxes drawn on it;
 boxes.json the boxes of all photos, as ``segment fit --boxes`` reads them; classes.json what the masks show, where it
-is not foreground and background; model.pm what was learned last; progress.json how good it was, each time. What can be
-computed again is in .cache. Each file is written atomically, so that whoever is killed loses nothing but what they
-were drawing.
+is not foreground and background; model.pm what was learned last; progress.json how good it was, each time; features.pm
+the visual words, learned once. What can be computed again is in .cache. Each file is written atomically, so that
+whoever is killed loses nothing but what they were drawing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class AnnotationFolder:
     """
 
     def __init__(
-        self, photos: str | os.PathLike[str], masks: str | os.PathLike[str] | None = None, classes: Classes | None = None
+        self,
+        photos: str | os.PathLike[str],
+        masks: str | os.PathLike[str] | None = None,
+        classes: Classes | None = None,
     ) -> None:
         self.photos = Path(photos).resolve()
         self.masks = self.photos.with_name(self.photos.name + "-masks") if masks is None else Path(masks).resolve()
@@ -211,7 +214,7 @@ class AnnotationFolder:
     # What was learned.
 
     def progress(self) -> dict[str, Any]:
-        """What progress.json holds, see `perturbmap.annotate.lesson`; empty lists where it is not there, or damaged."""
+        """What progress.json holds, as a lesson writes it; nothing where it is not there, or damaged."""
         empty: dict[str, Any] = {"errors": [], "doubts": {}}
         try:
             found = parse_json((self.masks / PROGRESS).read_bytes())
@@ -229,7 +232,9 @@ class AnnotationFolder:
         handle = os.open(self.cache / "lock", os.O_RDWR | os.O_CREAT, 0o666)
         if lock(handle) is False:
             os.close(handle)
-            raise ValueError(f"{self.masks} is in use by another perturbmap annotate: go to its page, or end it first.")
+            raise ValueError(
+                f"{self.masks} is in use by another perturbmap annotate: go to its page, or end it first."
+            )
         return handle
 
     def _file(self, name: str, suffix: str) -> Path:
@@ -237,7 +242,9 @@ class AnnotationFolder:
         return self.masks / f"{name}{suffix}"
 
     def _write(self, path: Path, value: Any) -> None:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if path.name.endswith(MARKS_SUFFIX) else None)
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":") if path.name.endswith(MARKS_SUFFIX) else None
+        )
         write_atomically(path, lambda file: file.write(text.encode()))
 
 

@@ -1,4 +1,4 @@
-"""One lesson: a model from what a folder of masks holds now, its expected error, and what it makes of the other photos.
+"""One lesson: a model of what a folder of masks holds now, its expected error, and its view of the other photos.
 
 It is a program of its own, ``python -m perturbmap.annotate.lesson PHOTOS MASKS``, since a fit would take
 the time of answers. All that it reads and writes is in the folder. What it is doing goes to stdout, a line of JSON
@@ -7,6 +7,7 @@ each; when its stdin ends, so does it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -74,11 +75,33 @@ def learn(folder: AnnotationFolder, tell: Tell) -> None:
     features = _features(folder, stages)
     segmenter = None
     if folder.accepted():
-        segmenter, examples = _fit(folder, features, stages)
-        segmenter.save(folder.model)
-        tell("learned", 1.0)
-        _check(folder, segmenter, examples, stages)
+        known = _what_is_known(folder)
+        segmenter = _learned_before(folder, features, known)
+        if segmenter is None:
+            segmenter, examples = _fit(folder, features, stages)
+            segmenter.save(folder.model)
+            tell("learned", 1.0)
+            _check(folder, segmenter, examples, stages)
+            folder.write_progress({**folder.progress(), "learned_from": known})
     _look_at_others(folder, features, segmenter, tell)
+
+
+def _what_is_known(folder: AnnotationFolder) -> str:
+    """A digest that changes with every mask that is written or taken back, and with the boxes."""
+    files = {name: path.stat() for name, path in folder.accepted().items()}
+    text = json.dumps([[[n, s.st_mtime_ns, s.st_size] for n, s in files.items()], folder.boxes()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _learned_before(folder: AnnotationFolder, features: ImageFeatures, known: str) -> Segmenter | None:
+    """The model on disk, where it was learned from just this; None where it has to be learned."""
+    if folder.progress().get("learned_from") != known:
+        return None
+    try:
+        found = Segmenter.load(folder.model)
+    except (OSError, ValueError):
+        return None
+    return found if found.features.fingerprint() == features.fingerprint() else None
 
 
 def _features(folder: AnnotationFolder, stages: Stages) -> ImageFeatures:

@@ -34,7 +34,9 @@ PAGE = {
     "index.html": "text/html",
     "style.css": "text/css",
     "icon.svg": "image/svg+xml",
-    **dict.fromkeys(("app.js", "server.js", "marks.js", "view.js", "input.js", "list.js", "chart.js"), "text/javascript"),
+    **dict.fromkeys(
+        ("app.js", "server.js", "marks.js", "view.js", "input.js", "list.js", "chart.js"), "text/javascript"
+    ),
 }
 N_AHEAD = 2  # photos after the one that is shown, which are prepared
 
