@@ -2,9 +2,9 @@
 
 NAME.png is the mask of NAME.jpg, once it has been accepted; NAME.marks.json has the strokes and boxes drawn on it;
 boxes.json the boxes of all photos, as ``segment fit --boxes`` reads them; classes.json what the masks show, where it
-is not foreground and background; model.pm what was learned last; progress.json how good it was, each time; features.pm
-the visual words, learned once. What can be computed again is in .cache. Each file is written atomically, so that
-whoever is killed loses nothing but what they were drawing.
+is not foreground and background; model.pm what was learned last; progress.json how good it was, each time;
+features.pm the visual words, learned once. What can be computed again is in .cache. Each file is written atomically,
+so that whoever is killed loses nothing but what they were drawing.
 """
 
 from __future__ import annotations
