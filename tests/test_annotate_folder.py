@@ -1,4 +1,4 @@
-"""What annotation leaves on disk: files that a person and ``perturbmap segment`` read, whoever is killed meanwhile."""
+"""What annotation leaves on disk: files that a person and ``perturbmap segment`` read; and what is learned of them."""
 
 from __future__ import annotations
 
