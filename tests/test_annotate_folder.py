@@ -1,4 +1,4 @@
-"""What annotation leaves on disk: files that a person and ``perturbmap segment`` read; and what is learned of them."""
+"""What annotation leaves on disk: files that a person and ``perturbmap segment`` read; and what is learned there."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from perturbmap.annotate import Box, Stroke, lesson, marks_from_json
 from perturbmap.annotate.export import bounding_box, coco, run_lengths, write_zip
 from perturbmap.annotate.folder import AnnotationFolder, UnknownPhotoError, boxes_of
 from perturbmap.annotate.learner import Learner
+from perturbmap.annotate.pictures import LARGEST_SIDE
 from perturbmap.images import Classes, Segmentation, Segmenter
 
 from .annotated import keep_few_words, make_photos, strokes, truth
@@ -305,6 +306,22 @@ def wait(is_so: object, seconds: float = 120.0) -> None:
     while not is_so():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.05)
+
+
+# The documentation.
+
+
+def test_the_page_of_the_documentation_has_the_limits_of_the_code() -> None:
+    """Whoever changes one finds the other."""
+    text = (Path(__file__).parents[1] / "docs" / "annotate.md").read_text(encoding="utf-8")
+    for said in (
+        f"beyond {LARGEST_SIDE:,} pixels",
+        f"at most {lesson.MOST_FOR_WORDS} photos",
+        "three folds",
+        "ten of both",
+    ):
+        assert said in text
+    assert (lesson.N_FOLDS, lesson.MOST_OTHERS) == (3, 10)
 
 
 # The command.
