@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from .scenes import scene
 
 COMMAND = Path(sys.executable).with_name("perturbmap")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ODD = "z %2e#?é'&"
 PATIENCE = 60_000  # milliseconds, on a busy machine
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
@@ -83,9 +85,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Six scenes, a broken photo, and one of 20 megapixels."""
+    """Six scenes, one of an odd name, a broken photo, and one of 20 megapixels."""
     photos = make_photos(tmp_path_factory.mktemp("annotated"), 6)
     keep_few_words(photos)
+    Image.fromarray(scene(6)[0]).save(photos / f"{ODD}.png")
     (photos / "broken.jpg").write_bytes(b"no image")
     Image.fromarray(scene(1)[0]).resize((5500, 3660)).save(photos / "large.jpg")
     with serving(photos) as one:
@@ -175,7 +178,7 @@ def test_strokes_undo_accept_reload(served: Served, open_page: Callable[..., Any
     page.locator("#accept").click()
     wait(lambda: page.locator("#name").text_content() != "s0")
     assert overlap(served.mask("s0"), truth(0)) > 0.8
-    assert page.locator("#done-text").text_content() == "1 of 7 done"
+    assert page.locator("#done-text").text_content() == "1 of 8 done"
     page.goto(f"{served.address}#s0")
     page.reload()
     page.locator("#about").filter(has_text="accepted").wait_for()
@@ -263,6 +266,14 @@ def test_a_broken_photo_is_listed(served: Served, open_page: Callable[..., Any])
     item = page.locator(".photo[data-kind=broken]")
     assert item.is_disabled()
     assert "no image" in item.get_attribute("title")
+
+
+def test_an_odd_name(served: Served, open_page: Callable[..., Any]) -> None:
+    """Of letters that mean something else in an address; its marks are in a file of that name."""
+    page = open_page(served, quote(ODD, safe=""))
+    assert page.locator("#name").text_content() == ODD
+    draw(page, [[40, 40], [60, 40]])
+    wait(lambda: len(served.marks(ODD)) == 1)
 
 
 @pytest.mark.parametrize("width", [390, 800])

@@ -129,11 +129,16 @@ def test_a_damaged_file_of_marks_is_named(folder: AnnotationFolder) -> None:
     assert file.read_text() == '[{"label": 7}]'
 
 
-def test_damaged_progress_begins_anew(folder: AnnotationFolder) -> None:
-    """It is a record, and nothing depends on it."""
-    for text in ("[]", "{", '{"errors": 1, "doubts": {}}'):
+def test_what_is_damaged_in_progress_is_left_out(folder: AnnotationFolder) -> None:
+    """It is a record, and nothing but the order of photos depends on it."""
+    good = {"n_masks": 2, "balanced_error": 0.2, "standard_error": 0.1, "iou": 0.5}
+    for text in ("[]", "{", '{"errors": 1, "doubts": []}', '{"errors": [[], {"n_masks": 1}], "doubts": {"s0": "x"}}'):
         (folder.masks / "progress.json").write_text(text)
         assert folder.progress() == {"errors": [], "doubts": {}}
+    (folder.masks / "progress.json").write_text(
+        json.dumps({"errors": [good, {**good, "iou": float("nan")}], "doubts": {"s0": float("inf"), "s1": 0.5}})
+    )
+    assert folder.progress() == {"errors": [good], "doubts": {"s1": 0.5}}
 
 
 def test_masks_of_another_format_are_refused(folder: AnnotationFolder) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -348,3 +349,47 @@ def test_other_protocols_are_left_alone() -> None:
     with pytest.raises(StopIteration):
         guard({"type": "websocket"}, None, None).send(None)  # type: ignore[arg-type, attr-defined]
     assert touched == []
+
+
+def test_any_name_of_a_file_can_be_asked_for(tmp_path: Path, asked: list[str]) -> None:
+    """With letters that mean something else in an address."""
+    photos = make_photos(tmp_path, 1)
+    name = "a b#c%é+&=;'s"  # no %20: Starlette's client decodes twice
+    (photos / "s0.png").rename(photos / f"{name}.png")
+    folder = AnnotationFolder(photos)
+    client = TestClient(make_app(folder, token=TOKEN, host="127.0.0.1", port=PORT), base_url=HERE)
+    assert client.get("state").json()["photos"][0]["name"] == name
+    address = f"photos/{quote(name, safe='')}"
+    assert client.get(address).json()["name"] == name
+    assert client.get(f"{address}/thumbnail").status_code == 200
+
+
+def test_a_photo_that_is_gone_is_told(client: TestClient, folder: AnnotationFolder) -> None:
+    """In words, and the server goes on."""
+    folder.path("s2").unlink()
+    answer = client.get("photos/s2/picture")
+    assert answer.status_code == 500
+    assert "s2.png" in answer.json()["error"]
+    assert client.get("photos/s1/picture").status_code == 200
+
+
+def test_what_is_planned_ahead_follows_the_page(folder: AnnotationFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Photos that were to be prepared and no longer are next are not."""
+    prepared, go_on, began = [], threading.Event(), threading.Event()
+
+    def slow(path: Path, **options: Any) -> Any:
+        began.set()
+        assert go_on.wait(30)
+        prepared.append(path.stem)
+
+    monkeypatch.setattr(answering_module, "prepare", slow)
+    answering = Answering(folder, lambda: None, 100)
+    answering.prepare_ahead(["s0", "s1", "s2"])
+    assert began.wait(30)
+    answering.prepare_ahead(["s3", "bad", "s0"])
+    go_on.set()
+    end = time.monotonic() + 30
+    while len(prepared) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    answering.close()
+    assert prepared == ["s0", "s3"]

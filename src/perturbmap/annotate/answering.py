@@ -34,6 +34,7 @@ class Answering:
         self._photos: OrderedDict[str, Future[Photo]] = OrderedDict()
         self._newest: dict[str, int] = {}
         self._shown: OrderedDict[str, tuple[str, Answer]] = OrderedDict()
+        self._plans: list[Future[Photo]] = []
         self._answers = ThreadPoolExecutor(2, "perturbmap-answers")
         self._ahead = ThreadPoolExecutor(1, "perturbmap-ahead")
 
@@ -62,12 +63,12 @@ class Answering:
         return self._compute(name, tuple(marks), lambda: False)
 
     def prepare_ahead(self, names: Iterable[str]) -> None:
-        """Prepares photos that will be asked for, one after another."""
-        for name in names:
-            with self._lock:
-                is_there = name in self._photos
-            if not is_there and name not in self._folder.broken:
-                self._ahead.submit(self._photo, name)
+        """Prepares photos that will be asked for, one after another, in place of those that were planned before."""
+        for plan in self._plans:
+            plan.cancel()
+        with self._lock:
+            wanted = [name for name in names if name not in self._photos and name not in self._folder.broken]
+        self._plans = [self._ahead.submit(self._photo, name) for name in wanted]
 
     def _compute(self, name: str, marks: tuple[Mark, ...], is_cancelled: Callable[[], bool]) -> Answer | None:
         model = self._model()

@@ -215,13 +215,17 @@ class AnnotationFolder:
 
     def progress(self) -> dict[str, Any]:
         """What progress.json holds, as a lesson writes it; nothing where it is not there, or damaged."""
-        empty: dict[str, Any] = {"errors": [], "doubts": {}}
         try:
             found = parse_json((self.masks / PROGRESS).read_bytes())
         except (OSError, ValueError):
-            return empty
-        is_whole = isinstance(found, dict) and all(type(found.get(key)) is type(empty[key]) for key in empty)
-        return found if is_whole else empty
+            found = {}
+        kept = found if isinstance(found, dict) else {}
+        errors, doubts = kept.get("errors"), kept.get("doubts")
+        return {
+            **kept,
+            "errors": [one for one in errors if _is_error(one)] if isinstance(errors, list) else [],
+            "doubts": {n: v for n, v in doubts.items() if _is_number(v)} if isinstance(doubts, dict) else {},
+        }
 
     def write_progress(self, progress: dict[str, Any]) -> None:
         """Writes progress.json anew, whole or not at all."""
@@ -246,6 +250,16 @@ class AnnotationFolder:
             value, ensure_ascii=False, separators=(",", ":") if path.name.endswith(MARKS_SUFFIX) else None
         )
         write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_error(entry: Any) -> bool:
+    """Whether an entry of progress.json has all that the curve shows."""
+    keys = ("n_masks", "balanced_error", "standard_error", "iou")
+    return isinstance(entry, dict) and all(_is_number(entry.get(key)) for key in keys)
 
 
 def boxes_of(marks: Sequence[Mark], size: tuple[int, int]) -> Boxes:

@@ -162,7 +162,7 @@ def _check(folder: AnnotationFolder, segmenter: Segmenter, examples: TrainingSet
             "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "n_masks": len(masked.paths),
             "balanced_error": round(mean.balanced_error, 5),
-            "standard_error": round(spread.balanced_error, 5),
+            "standard_error": round(float(np.nan_to_num(spread.balanced_error)), 5),
             "iou": round(mean.iou, 5),
         }
     )

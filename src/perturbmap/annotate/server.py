@@ -115,7 +115,7 @@ class Application:
         marks = await _in_thread(self._folder.marks, name)
         height, width = self._folder.size(name)
         shown = shown_size((height, width))
-        following = [other for other in self._learner.order() if other != name]
+        following = [other for other in await _in_thread(self._learner.order) if other != name]
         self._answering.prepare_ahead([name, *following[:N_AHEAD]])
         return JSONResponse(
             {
@@ -247,6 +247,7 @@ def make_app(folder: AnnotationFolder, *, token: str, host: str, port: int, n_su
         ImageError: _saying(422),
         TooLargeError: _saying(413),
         ValueError: _saying(400),
+        OSError: _saying(500),  # a full disk, a photo that is gone: the page says it
     }
     app = Starlette(
         routes=Application(folder, learner, answering).routes(), exception_handlers=handlers, lifespan=lifespan

@@ -260,6 +260,7 @@ function makeTools() {
   all.push({ id: "eraser", name: "Erase", key: "E", tool: { kind: "eraser" } });
   if (state.has_boxes) all.push({ id: "box", name: "Box", key: "R", tool: { kind: "box" } });
   all.push({ id: "hand", name: "Move", key: "V", tool: { kind: "hand" } });
+  const drawing = [];
   for (const one of all) {
     const button = document.createElement("button");
     button.type = "button";
@@ -276,8 +277,9 @@ function makeTools() {
     button.addEventListener("click", () => choose(one.id));
     get("kinds").append(button);
     TOOLS.set(one.id, { ...one, button });
-    if (one.key) KEYS.push([one.key, `${one.tool.kind === "label" ? "draw " : ""}${one.name.toLowerCase()}`, () => choose(one.id)]);
+    if (one.key) drawing.push([one.key, `${one.tool.kind === "label" ? "draw " : ""}${one.name.toLowerCase()}`, () => choose(one.id)]);
   }
+  KEYS.unshift(...drawing);
   if (state.has_boxes) {
     KEYS.push(["1", "", () => choose("label-1")], ["2", "", () => choose("label-0")]);
   }

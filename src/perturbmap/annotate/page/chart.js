@@ -16,13 +16,16 @@ const percent = (value) => `${(100 * value).toFixed(1)} %`;
 const points = (errors) => [...new Map(errors.map((one) => [one.n_masks, one])).values()].sort((a, b) => a.n_masks - b.n_masks);
 
 function scales(found, width, height, [left, top, right, bottom]) {
-  const first = found[0].n_masks;
-  const last = Math.max(found[found.length - 1].n_masks, first + 1);
-  const most = Math.max(0.02, ...found.map((one) => one.balanced_error + (one.standard_error || 0))) * 1.1;
+  const first = 0;
+  const last = Math.max(found[found.length - 1].n_masks, 5);
+  const top_error = Math.max(0.02, ...found.map((one) => one.balanced_error + (one.standard_error || 0)));
+  const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((size) => size * 5 >= top_error) || 0.2;
+  const most = step * Math.ceil(top_error / step);
   return {
     x: (n) => left + ((n - first) / (last - first)) * (width - left - right),
     y: (error) => height - bottom - (Math.max(0, error) / most) * (height - top - bottom),
     most,
+    step,
     first,
     last,
   };
@@ -48,14 +51,14 @@ export function chart(svg, text, errors) {
     return;
   }
   const [width, height] = [560, 300];
-  const { x, y, most, first, last } = scales(found, width, height, [52, 14, 18, 40]);
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    const at = y(share * most);
+  const { x, y, most, step, first, last } = scales(found, width, height, [52, 14, 18, 40]);
+  for (let n = 0; n * step <= most * 1.001; n++) {
+    const at = y(n * step);
     add(svg, "line", { x1: 52, x2: width - 18, y1: at, y2: at, class: "rule" });
-    add(svg, "text", { x: 46, y: at + 4, "text-anchor": "end" }, percent(share * most));
+    add(svg, "text", { x: 46, y: at + 4, "text-anchor": "end" }, `${+(100 * n * step).toFixed(1)} %`);
   }
-  const step = Math.max(1, Math.ceil((last - first) / 8));
-  for (let n = first; n <= last; n += step) add(svg, "text", { x: x(n), y: height - 22, "text-anchor": "middle" }, n);
+  const apart = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((size) => last / size <= 10) || 1000;
+  for (let n = first; n <= last; n += apart) add(svg, "text", { x: x(n), y: height - 22, "text-anchor": "middle" }, n);
   add(svg, "text", { x: (52 + width - 18) / 2, y: height - 4, "text-anchor": "middle" }, "accepted masks");
   const upper = found.map((one) => `${x(one.n_masks)},${y(one.balanced_error + (one.standard_error || 0))}`);
   const lower = found.map((one) => `${x(one.n_masks)},${y(one.balanced_error - (one.standard_error || 0))}`);
