@@ -9,19 +9,25 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from perturbmap.annotate.band import refine
-from perturbmap.annotate.evidence import LEARNED, NEAR, colour_tables, learned_scores, majority, nearness
-from perturbmap.annotate.marks import Mark, Stroke, paint
+from perturbmap.annotate.evidence import Corrections, colour_counts, colour_tables, majority, nearness
+from perturbmap.annotate.marks import Mark, Painted, Stroke, paint
 from perturbmap.annotate.photo import Photo
 from perturbmap.images import Segmenter
 from perturbmap.images.superpixels import stretch
 from perturbmap.inference import marginals
-from perturbmap.potentials import Floats, Potentials
+from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.graphs import potts
 from perturbmap.structures import BinaryGraph, Graph, Structure
 
-COLOUR = 1.0  # the weight of the colours of the marks
+# Weights of what speaks for a label, chosen on the masks of half of the horses (docs/decisions.md).
+LEARNED = 2.0  # the segmenter's log-probabilities
+FIRST_COLOUR, COLOUR = 0.5, 1.0  # log p(colour | label), from the marks, and from what they have led to
+NEAR = 2.0  # how near the label's marks are
+BACKGROUND = 0.5  # background in itself, where nobody has learned anything
+NEVER = 1e3
 ATTRACTION = 2.0  # between superpixels of the same colour that touch
 N_PERTURBATIONS = 20
 
@@ -52,7 +58,8 @@ def answer(
     """The mask that the marks ask for, and where it is in doubt; None if ``is_cancelled`` says so on the way.
 
     Without a predictor, the colours under the marks speak for their labels, and the marks that are nearer; without
-    marks either, all is background, in doubt. A fitted `Segmenter` adds what it has learned, given the marks.
+    marks either, all is background, in doubt. A fitted `Segmenter` adds what it has learned, and marks that
+    contradict it correct it, also where the photo looks alike (`Corrections`).
 
     A superpixel under marks of two labels has that of more of its pixels; the pixels under a mark have its label in
     the mask in any case.
@@ -69,16 +76,11 @@ def answer(
     known = majority(photo.regions.map, stretch(painted, photo.working_shape), len(photo.regions), n_labels)
     if is_cancelled():
         return None
-    unary = np.zeros((len(photo.regions), n_labels))
-    tables = colour_tables(photo, painted, n_labels)
-    if (known >= 0).any():
-        unary += COLOUR * (photo.shares @ tables.T) + NEAR * nearness(photo, known, n_labels)
-    if predictor is not None:
-        unary += LEARNED * learned_scores(photo, predictor, painted)
+    unary, tables = _scores(photo, painted, known, n_labels, predictor)
     if is_cancelled():
         return None
-    f = Potentials(unary, potts(_attraction(photo), n_labels), photo.regions.edges)
-    structure: Structure = BinaryGraph() if n_labels == 2 else Graph()
+    f = _potentials(photo, unary)
+    structure = _structure(n_labels)
     q = marginals(structure, f, given=known, n_perturbations=N_PERTURBATIONS, rng=0).mean
     if is_cancelled():
         return None
@@ -93,6 +95,48 @@ def answer(
     return Answer(stretch(fine, photo.shape), doubt, time.perf_counter() - begin)
 
 
+def _scores(
+    photo: Photo, painted: Painted, known: Labels, n_labels: int, predictor: Segmenter | None
+) -> tuple[Floats, Floats]:
+    """The unary potentials of superpixels, (n_regions, n_labels), and log p(colour | label) for the outline.
+
+    Twice: the second time the colours of a label are also those of the superpixels that it had the first time
+    (Rother et al., 2004).
+    """
+    has_marks = np.isin(np.arange(n_labels), known)
+    prior = NEAR * nearness(photo, known, n_labels)
+    impossible = np.zeros(n_labels)
+    if predictor is not None:
+        prior += LEARNED * photo.learned(predictor)
+    else:
+        prior[:, 0] += BACKGROUND
+        if n_labels > 2:
+            impossible[~has_marks] = -NEVER  # nothing is known of these
+    marked = colour_counts(photo, painted, n_labels)
+    corrected = Corrections(photo, known, n_labels)
+    # A label without marks has the colours of what is unmarked.
+    found = ((known < 0)[:, None] & ~has_marks).astype(np.float64)
+    tables = colour_tables(photo, marked, found)
+    first = corrected(prior + FIRST_COLOUR * (photo.shares @ tables.T)) + impossible
+    labels = _structure(n_labels).argmax(_potentials(photo, first), known)
+    found = np.eye(n_labels)[labels] * softmax(first, axis=1).max(axis=1, keepdims=True)
+    tables = colour_tables(photo, marked, found)
+    return corrected(prior + COLOUR * (photo.shares @ tables.T)) + impossible, tables
+
+
+def _structure(n_labels: int) -> Structure:
+    return BinaryGraph() if n_labels == 2 else Graph()
+
+
+def _potentials(photo: Photo, unary: Floats) -> Potentials:
+    """With edges between superpixels that touch, which attract the more, the more alike their colours are."""
+    i, j = photo.regions.edges.T
+    contrast = ((photo.colours[i] - photo.colours[j]) ** 2).sum(axis=1)
+    mean = max(float(contrast.mean()), 1e-6) if len(contrast) else 1.0
+    attraction = ATTRACTION * np.exp(-contrast / (2 * mean))
+    return Potentials(unary, potts(attraction, unary.shape[1]), photo.regions.edges)
+
+
 def _n_labels(marks: Sequence[Mark], predictor: Segmenter | None) -> int:
     """The classes of the predictor; without one, those of the marks, background and foreground at least."""
     most = max((mark.label for mark in marks if isinstance(mark, Stroke)), default=1)
@@ -102,11 +146,3 @@ def _n_labels(marks: Sequence[Mark], predictor: Segmenter | None) -> int:
     if most >= n_labels:
         raise ValueError(f"marks must have labels below {n_labels}, the predictor's classes, but one has {most}.")
     return n_labels
-
-
-def _attraction(photo: Photo) -> Floats:
-    """What two superpixels that touch gain by the same label: more where their colours are alike."""
-    i, j = photo.regions.edges.T
-    contrast = ((photo.colours[i] - photo.colours[j]) ** 2).sum(axis=1)
-    mean = float(contrast.mean()) if len(contrast) else 1.0
-    return np.asarray(ATTRACTION * np.exp(-contrast / (2 * max(mean, 1e-6))))

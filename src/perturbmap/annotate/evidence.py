@@ -1,4 +1,4 @@
-"""How much speaks for each label of a superpixel: colours of the marks, their nearness, what a segmenter learned."""
+"""What speaks for each label of a superpixel: a learned segmenter, colours, nearness, and what marks correct."""
 
 from __future__ import annotations
 
@@ -9,29 +9,37 @@ from scipy.sparse.csgraph import dijkstra
 from perturbmap.annotate.marks import Painted
 from perturbmap.annotate.palette import N_CELLS, log_densities
 from perturbmap.annotate.photo import Photo
-from perturbmap.images import Segmenter
-from perturbmap.images.superpixels import stretch
 from perturbmap.potentials import Floats, Labels
 
-NEAR = 3.0  # the weight of how near a label's marks are
-LEARNED = 1.0  # the weight of a segmenter's log-probabilities
 STEP = 3.0  # what a step to the next superpixel adds to the length of a way, in units of Lab
-SUREST = 1e-3  # the least probability of a segmenter that is believed
+# Of the corrections that marks make: two Gaussian kernels, one of colour alone, one of colour and place.
+COLOUR_SCALE, NEAR_COLOUR_SCALE, PLACE_SCALE = 12.0, 20.0, 0.15  # Lab, Lab, shares of the longer side
+NOISE = 1.0  # the variance of what a mark says, beside 2 of what is not known of a superpixel
+MARGIN = 3.0  # by how much a mark's label should lead
+MOST_KRIGED = 400  # marked superpixels, which bounds the time where a box has marked half of the photo
 
 
-def colour_tables(photo: Photo, painted: Painted, n_labels: int) -> Floats:
-    """``log p(colour | label)`` by cell of the palette, (n_labels, n_cells), of the colours under the marks.
-
-    ``painted`` are the marks in the photo's fine size. A label without marks has the colours of all that is unmarked.
-    """
-    counts = np.zeros((n_labels, N_CELLS))
-    everywhere = np.bincount(photo.fine_cells.ravel(), minlength=N_CELLS).astype(np.float64)
+def colour_counts(photo: Photo, painted: Painted, n_labels: int) -> Floats:
+    """How many marked pixels of each label have each colour, (n_labels, n_cells); ``painted`` in the fine size."""
     marked = painted >= 0
     pairs = painted[marked].astype(np.int64) * N_CELLS + photo.fine_cells[marked]
-    counts = np.bincount(pairs, minlength=n_labels * N_CELLS).reshape(n_labels, N_CELLS).astype(np.float64)
-    unmarked = everywhere - counts.sum(axis=0)
-    rest = unmarked if unmarked.any() else everywhere
-    return log_densities(np.stack([row if row.any() else rest for row in counts]), everywhere)
+    return np.bincount(pairs, minlength=n_labels * N_CELLS).reshape(n_labels, N_CELLS).astype(np.float64)
+
+
+def colour_tables(photo: Photo, marked: Floats, found: Floats) -> Floats:
+    """``log p(colour | label)`` by cell of the palette, (n_labels, n_cells).
+
+    Half of a label's colours are those under its marks, ``marked``, and half those of the superpixels that have it,
+    by their probabilities ``found``, (n_regions, n_labels); either stands for both where the other is empty.
+    """
+    areas = photo.regions.areas.astype(np.float64)
+    everywhere = np.asarray(photo.shares.T @ areas)
+    spread = np.asarray(photo.shares.T @ (found * areas[:, None])).T
+    shares = []
+    for ours, theirs in zip(marked, spread, strict=True):
+        known = [counts / counts.sum() for counts in (ours, theirs) if counts.any()]
+        shares.append(np.mean(known or [everywhere / everywhere.sum()], axis=0))
+    return log_densities(np.stack(shares), everywhere)
 
 
 def nearness(photo: Photo, known: Labels, n_labels: int) -> Floats:
@@ -57,17 +65,34 @@ def nearness(photo: Photo, known: Labels, n_labels: int) -> Floats:
     return near
 
 
-def learned_scores(photo: Photo, segmenter: Segmenter, painted: Painted) -> Floats:
-    """The segmenter's ``log P(label | marks)``, (n_regions, n_labels), its superpixels spread over ours."""
-    described = photo.describe(segmenter.features)
-    n_labels = len(segmenter.predictor.classes_)
-    theirs = described.superpixels
-    known = majority(theirs.map, stretch(painted, theirs.map.shape), len(theirs), n_labels)
-    (q,) = segmenter.predictor.predict_marginals([described.example], given=[known])
-    scores = np.log(np.maximum(q, SUREST))[stretch(theirs.map, photo.working_shape).ravel()]
-    where = photo.regions.map.ravel()
-    sums = np.stack([np.bincount(where, column) for column in scores.T], axis=1)
-    return sums / photo.regions.areas[:, None]
+class Corrections:
+    """What marks correct: the scores of similar superpixels move as those of the marked ones must.
+
+    This is regression by a Gaussian process whose mean is the scores so far, s (kriging; Rasmussen and Williams,
+    2006, chapter 2): ``s + k(., m) (k(m, m) + NOISE)^-1 (target - s_m)``, m the marked superpixels. A mark
+    that says what the scores say already changes little; one that contradicts them changes much, near it and where
+    colours are alike.
+    """
+
+    def __init__(self, photo: Photo, known: Labels, n_labels: int) -> None:
+        marked = np.flatnonzero(known >= 0)
+        self.marked = m = marked[:: max(1, -(-len(marked) // MOST_KRIGED))]
+        # A target of mean zero, in which the marked label leads by the margin over the mean of two.
+        self.target = 2 * MARGIN * (np.eye(n_labels)[known[m]] - 1 / n_labels)
+        colour, place = (_squared_distances(x, x[m]) for x in (photo.colours, photo.centres))
+        self.kernel = np.exp(-colour / (2 * COLOUR_SCALE**2))
+        self.kernel += np.exp(-colour / (2 * NEAR_COLOUR_SCALE**2) - place / (2 * PLACE_SCALE**2))
+
+    def __call__(self, scores: Floats) -> Floats:
+        """The scores, (n_regions, n_labels), corrected."""
+        at_marks = self.kernel[self.marked] + NOISE * np.eye(len(self.marked))
+        wrong = self.target - (scores - scores.mean(axis=1, keepdims=True))[self.marked]
+        return np.asarray(scores + self.kernel @ np.linalg.solve(at_marks, wrong))
+
+
+def _squared_distances(x: Floats, y: Floats) -> Floats:
+    """Between the rows of two matrices, (len(x), len(y))."""
+    return np.asarray((x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1) - 2 * (x @ y.T)).clip(0)
 
 
 def majority(regions: Labels, painted: Painted, n_regions: int, n_labels: int) -> Labels:
