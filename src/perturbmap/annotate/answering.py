@@ -28,8 +28,11 @@ def revision(marks: Sequence[Mark]) -> str:
 class Answering:
     """Prepares photos and answers marks, in two threads; one more prepares what will be asked for next."""
 
-    def __init__(self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int) -> None:
-        self._folder, self._model, self._n_superpixels = folder, model, n_superpixels
+    def __init__(
+        self, folder: AnnotationFolder, model: Callable[[], Segmenter | None], n_superpixels: int | None
+    ) -> None:
+        self._folder, self._model = folder, model
+        self._options = {} if n_superpixels is None else {"n_superpixels": n_superpixels}
         self._lock = threading.Lock()
         self._photos: OrderedDict[str, Future[Photo]] = OrderedDict()
         self._newest: dict[str, int] = {}
@@ -95,7 +98,7 @@ class Answering:
                 self._photos.popitem(last=False)
         if is_mine:
             try:
-                photo = prepare(self._folder.path(name), n_superpixels=self._n_superpixels, cache=self._folder.cache)
+                photo = prepare(self._folder.path(name), cache=self._folder.cache, **self._options)
                 model = self._model()
                 if model is not None:
                     photo.describe(model.features)  # which takes a second, where the cache lacks it

@@ -228,7 +228,9 @@ class Application:
         return marks
 
 
-def make_app(folder: AnnotationFolder, *, token: str, host: str, port: int, n_superpixels: int = 800) -> ASGIApp:
+def make_app(
+    folder: AnnotationFolder, *, token: str, host: str, port: int, n_superpixels: int | None = None
+) -> ASGIApp:
     """The application for a folder; learning begins, and ends, with it."""
     learner = Learner(folder)
     answering = Answering(folder, lambda: learner.model, n_superpixels)

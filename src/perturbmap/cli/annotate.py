@@ -42,8 +42,6 @@ What is written:
 @click.option(
     "--superpixels",
     type=click.IntRange(min=2),
-    default=800,
-    show_default=True,
     help="A photo is cut into about so many pieces: more follow finer outlines, and take longer.",
 )
 @click.option(

@@ -49,7 +49,7 @@ def annotate(
     photos: Path,
     masks: Path | None,
     classes: Path | None,
-    superpixels: int,
+    superpixels: int | None,
     port: int,
     host: str,
     browser: bool,

@@ -407,6 +407,20 @@ const clicks = {
 for (const [id, act] of Object.entries(clicks)) get(id).addEventListener("click", act);
 get("size").addEventListener("input", (event) => setSize(Number(event.target.value)));
 
+// The photo that the address names, or "".
+function named() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return ""; // someone has changed it
+  }
+}
+
+window.addEventListener("hashchange", () => {
+  const name = named();
+  if (state && name !== get("name").textContent && readable(state.photos).some((one) => one.name === name)) open(name);
+});
+
 async function start() {
   try {
     state = await server.state();
@@ -418,13 +432,7 @@ async function start() {
   makeTools();
   setSize(input.size);
   const usable = readable(state.photos);
-  let named = "";
-  try {
-    named = decodeURIComponent(location.hash.slice(1));
-  } catch {
-    // an address that someone has changed
-  }
-  const first = usable.find((one) => one.name === named) || usable[0];
+  const first = usable.find((one) => one.name === named()) || usable[0];
   await look();
   if (first) await open(first.name);
   else tell("None of the photos can be read.");
