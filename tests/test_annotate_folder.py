@@ -17,7 +17,7 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 
 from PIL import Image
 
-from perturbmap.annotate import Box, Stroke, lesson, marks_from_json
+from perturbmap.annotate import Box, Mark, Stroke, lesson, marks_from_json
 from perturbmap.annotate.export import bounding_box, coco, run_lengths, write_zip
 from perturbmap.annotate.folder import AnnotationFolder, UnknownPhotoError, boxes_of
 from perturbmap.annotate.learner import Learner
@@ -65,7 +65,8 @@ def test_the_boxes_of_other_photos_stay(folder: AnnotationFolder) -> None:
 
 def test_boxes_are_cut_off_at_the_edges_of_the_photo() -> None:
     """In pixels that are counted from 1; what is outside is no box."""
-    marks = [Box(-5, -5, 200, 200), Box(300, 0, 400, 10), Stroke(1, 3.0, ((1.0, 1.0),)), Box(2.5, 3.0, 4.5, 6.0)]
+    boxes = [Box(-5, -5, 200, 200), Box(300, 0, 400, 10), Box(2.5, 3.0, 4.5, 6.0)]
+    marks: list[Mark] = [*boxes, Stroke(1, 3.0, ((1.0, 1.0),))]
     assert boxes_of(marks, (80, 100)) == [[1, 1, 100, 80], [3, 4, 5, 6]]
 
 

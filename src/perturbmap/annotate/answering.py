@@ -101,7 +101,7 @@ class Answering:
                 photo = prepare(self._folder.path(name), cache=self._folder.cache, **self._options)
                 model = self._model()
                 if model is not None:
-                    photo.describe(model.features)  # which takes a second, where the cache lacks it
+                    photo.learned(model)  # which takes a second, where the cache lacks its features
                 ready.set_result(photo)
             except BaseException as error:
                 if isinstance(error, ImageError):

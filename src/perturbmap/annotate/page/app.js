@@ -202,7 +202,7 @@ async function look() {
   const { stage, fraction, problem } = state.learning;
   const last = state.errors[state.errors.length - 1];
   const known = last ? `expected error ${(100 * last.balanced_error).toFixed(1)} %` : "nothing learned yet";
-  const doing = stage && stage !== "learned" ? `${stage} ${Math.round(100 * fraction)} %` : "";
+  const doing = stage && stage !== "learned" ? [stage, fraction ? `${Math.round(100 * fraction)} %` : "…"].join(" ") : "";
   get("learning").textContent = problem ? `not learned: ${problem}` : [known, doing].filter(Boolean).join(" · ");
   get("curve").classList.toggle("busy-now", Boolean(doing));
 }
