@@ -1,0 +1,434 @@
+// The page: one photo at a time, its marks and its answer, and what goes on around it.
+
+import { chart, spark } from "./chart.js";
+import { Input } from "./input.js";
+import { List } from "./list.js";
+import { Marks } from "./marks.js";
+import * as server from "./server.js";
+import { View } from "./view.js";
+
+const POLL = 2000; // milliseconds between two looks at the state
+const get = (id) => document.getElementById(id);
+
+const view = new View(get("canvas"));
+const list = new List(get("list"), open);
+const input = new Input(view, {
+  draft: (mark) => ask([...marks.list, mark], true),
+  mark: (mark) => change(() => marks.add(mark)),
+  cancel: () => show(),
+});
+
+let state = null;
+let photo = null; // what the server knows of the one that is shown
+let marks = new Marks();
+let saving = Promise.resolve();
+let hasAnswer = false;
+
+// One question at a time while a stroke is drawn, and the newest marks next: the server cancels what is older.
+let asking = { isBusy: false, next: null, number: 0 };
+
+async function ask(all, isDraft = false) {
+  if (isDraft && asking.isBusy) {
+    asking.next = all;
+    return;
+  }
+  const mine = { isBusy: true, next: null, number: asking.number + 1 };
+  asking = mine;
+  const { name } = photo;
+  const late = setTimeout(() => (get("busy").hidden = false), 400);
+  try {
+    const found = await server.answer(name, all);
+    if (asking !== mine || !photo || photo.name !== name) return;
+    if (found.mask) {
+      const [mask, doubt] = await Promise.all([server.grey(found.mask), server.grey(found.doubt)]);
+      if (asking.number > mine.number || !photo || photo.name !== name) return;
+      view.setMask(mask);
+      view.setDoubt(doubt);
+      hasAnswer = true;
+      get("seconds").textContent = `${Math.round(1000 * found.seconds)} ms`;
+    } else if (!all.length) {
+      forgetAnswer();
+    }
+  } catch (error) {
+    tell(error.message);
+  } finally {
+    clearTimeout(late);
+    if (asking === mine) {
+      get("busy").hidden = true;
+      mine.isBusy = false;
+      refresh();
+      if (mine.next) ask(mine.next, true);
+    }
+  }
+}
+
+function forgetAnswer() {
+  view.setMask(null);
+  view.setDoubt(null);
+  hasAnswer = false;
+  get("seconds").textContent = "";
+}
+
+function change(how) {
+  if (!photo) return;
+  input.cancel();
+  how();
+  show();
+  save();
+  if (marks.list.length || state.has_model) ask(marks.list);
+  else {
+    asking = { isBusy: false, next: null, number: asking.number + 1 };
+    forgetAnswer();
+    refresh();
+  }
+}
+
+// Marks are kept one after another: each time the server is told what was there before.
+function save() {
+  const { name } = photo;
+  const all = marks.list;
+  saving = saving.then(async () => {
+    if (!photo || photo.name !== name || photo.isStale) return;
+    try {
+      const { revision } = await server.keepMarks(name, all, photo.revision);
+      if (photo && photo.name === name) photo.revision = revision;
+    } catch (error) {
+      tell(error.message);
+      if (error.status === 409 && photo.name === name) {
+        photo.isStale = true;
+        open(name);
+      }
+    }
+  });
+  return saving;
+}
+
+function show() {
+  view.setMarks(marks.list);
+  refresh();
+}
+
+async function open(name) {
+  input.cancel();
+  input.isEnabled = false;
+  await saving;
+  const mine = (asking = { isBusy: false, next: null, number: asking.number + 1 });
+  view.forget();
+  forgetAnswer();
+  photo = null;
+  marks = new Marks();
+  get("name").textContent = name;
+  get("busy").hidden = false;
+  location.replace(`#${encodeURIComponent(name)}`);
+  refresh();
+  try {
+    const [found, picture] = await Promise.all([server.photo(name), server.picture(name)]);
+    if (asking !== mine) return;
+    photo = found;
+    marks = new Marks(found.marks);
+    view.setPhoto(picture, found.width, found.height);
+    input.cursor = null;
+    input.isEnabled = true;
+    show();
+    if (found.is_accepted) {
+      view.setMask(await server.grey((await server.acceptedMask(name)).mask));
+      hasAnswer = true;
+    } else if (found.marks.length || state.has_model) {
+      ask(marks.list);
+    }
+  } catch (error) {
+    tell(error.message);
+  } finally {
+    if (asking === mine) get("busy").hidden = true;
+    refresh();
+    list.reveal(name);
+  }
+}
+
+const readable = (photos) => photos.filter((one) => !one.broken);
+
+function step(by) {
+  const names = readable(state.photos).map((one) => one.name);
+  const at = names.indexOf(photo ? photo.name : "");
+  open(names[(at + by + names.length) % names.length]);
+}
+
+async function accept() {
+  if (!photo || get("accept").disabled) return;
+  input.finish();
+  const { name } = photo;
+  get("accept").disabled = true;
+  await saving;
+  try {
+    await server.accept(name, photo.revision);
+    photo.is_accepted = true;
+    await look();
+    const next = readable(state.photos).find((one) => !one.is_accepted && one.name !== name);
+    if (next) await open(next.name);
+    else tell("All photos are done. Export has all masks.");
+  } catch (error) {
+    tell(error.message);
+    if (error.status === 409) open(name);
+  }
+  refresh();
+  get("canvas").focus();
+}
+
+async function withdraw() {
+  try {
+    await server.withdraw(photo.name);
+    await look();
+    await open(photo.name);
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+// Around the photo.
+
+async function look() {
+  state = await server.state();
+  const usable = readable(state.photos);
+  const n_done = usable.filter((one) => one.is_accepted).length;
+  get("folder").textContent = state.folder;
+  document.title = `${state.folder} · Annotate`;
+  get("done-bar").max = Math.max(1, usable.length);
+  get("done-bar").value = n_done;
+  get("done-text").textContent = `${n_done} of ${usable.length} done`;
+  get("export").toggleAttribute("aria-disabled", n_done === 0);
+  list.update(state.photos, photo ? photo.name : get("name").textContent);
+  spark(get("spark"), state.errors);
+  if (get("progress").open) chart(get("chart"), get("chart-text"), state.errors);
+  const { stage, fraction, problem } = state.learning;
+  const last = state.errors[state.errors.length - 1];
+  const known = last ? `expected error ${(100 * last.balanced_error).toFixed(1)} %` : "nothing learned yet";
+  const doing = stage && stage !== "learned" ? `${stage} ${Math.round(100 * fraction)} %` : "";
+  get("learning").textContent = problem ? `not learned: ${problem}` : [known, doing].filter(Boolean).join(" · ");
+  get("curve").classList.toggle("busy-now", Boolean(doing));
+}
+
+async function poll() {
+  try {
+    const had = state && state.has_model;
+    await look();
+    if (!had && state.has_model && photo && !marks.list.length && !photo.is_accepted) ask([]);
+    if (get("message").dataset.status === "0") tell("");
+  } catch (error) {
+    tell(error.message, error.status);
+  }
+  setTimeout(poll, POLL);
+}
+
+function refresh() {
+  const is = Boolean(photo);
+  get("undo").disabled = !is || !marks.canUndo;
+  get("redo").disabled = !is || !marks.canRedo;
+  get("clear").disabled = !is || !marks.list.length;
+  get("accept").disabled = !is || !hasAnswer;
+  get("withdraw").hidden = !is || !photo.is_accepted;
+  const isBare = is && !hasAnswer && !marks.list.length && !asking.isBusy;
+  get("hint").textContent = isBare
+    ? state.has_boxes
+      ? "Draw over the thing, then over what is around it."
+      : "Draw a stroke on each thing, in its colour."
+    : "";
+  get("about").textContent = is ? `${photo.width} × ${photo.height}${photo.is_accepted ? " · accepted" : ""}` : "";
+}
+
+let quiet = 0;
+function tell(text, status = "") {
+  const message = get("message");
+  message.hidden = !text;
+  message.textContent = text;
+  message.dataset.status = String(status);
+  clearTimeout(quiet);
+  if (text && status !== 0) quiet = setTimeout(() => (message.hidden = true), 7000);
+}
+
+// Tools.
+
+const TOOLS = new Map();
+
+function makeTools() {
+  const colours = state.labels.map((label) => label.colour);
+  view.colours = colours;
+  view.transparent = new Set(state.has_boxes ? [0] : []);
+  const labels = state.labels.map((label, n) => ({ id: `label-${n}`, name: label.name, colour: label.colour, tool: { kind: "label", label: n } }));
+  if (state.has_boxes) labels.reverse(); // the foreground first
+  const keys = state.has_boxes ? ["F", "B"] : labels.map((_, n) => (n < 9 ? String(n + 1) : ""));
+  const all = labels.map((one, n) => ({ ...one, key: keys[n] }));
+  all.push({ id: "eraser", name: "Erase", key: "E", tool: { kind: "eraser" } });
+  if (state.has_boxes) all.push({ id: "box", name: "Box", key: "R", tool: { kind: "box" } });
+  all.push({ id: "hand", name: "Move", key: "V", tool: { kind: "hand" } });
+  const drawing = [];
+  for (const one of all) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.id = one.id;
+    button.setAttribute("role", "radio");
+    button.title = one.key ? `${one.name} (${one.key})` : one.name;
+    if (one.colour) {
+      const patch = document.createElement("i");
+      patch.className = "patch";
+      patch.style.background = `rgb(${one.colour})`;
+      button.append(patch);
+    }
+    button.append(one.name[0].toUpperCase() + one.name.slice(1));
+    button.addEventListener("click", () => choose(one.id));
+    get("kinds").append(button);
+    TOOLS.set(one.id, { ...one, button });
+    if (one.key) drawing.push([one.key, `${one.tool.kind === "label" ? "draw " : ""}${one.name.toLowerCase()}`, () => choose(one.id)]);
+  }
+  KEYS.unshift(...drawing);
+  if (state.has_boxes) {
+    KEYS.push(["1", "", () => choose("label-1")], ["2", "", () => choose("label-0")]);
+  }
+  choose(all[0].id);
+}
+
+function choose(id) {
+  input.finish();
+  for (const [other, { button }] of TOOLS) {
+    button.setAttribute("aria-checked", String(other === id));
+    button.tabIndex = other === id ? 0 : -1;
+  }
+  input.tool = TOOLS.get(id).tool;
+  get("canvas").dataset.tool = input.tool.kind;
+  input.show();
+}
+
+// Arrow keys go through the tools, as in any group of radio buttons.
+get("kinds").addEventListener("keydown", (event) => {
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!by) return;
+  event.preventDefault();
+  const ids = [...TOOLS.keys()];
+  const at = ids.indexOf(document.activeElement.id);
+  const id = ids[(at + by + ids.length) % ids.length];
+  choose(id);
+  TOOLS.get(id).button.focus();
+});
+
+function setSize(size) {
+  input.size = Math.min(96, Math.max(4, size));
+  get("size").value = String(input.size);
+  const dot = get("dot").firstElementChild;
+  dot.style.width = dot.style.height = `${Math.min(28, Math.max(3, input.size / 3))}px`;
+  input.show();
+}
+
+function toggle(what) {
+  view.shown[what] = !view.shown[what];
+  get(`show-${what}`).setAttribute("aria-pressed", String(view.shown[what]));
+  view.draw();
+}
+
+// Keys: what is pressed, what it does in words, and what is done. Without words it is not listed.
+const KEYS = [
+  ["Enter", "accept the mask, and go on to the next photo", accept],
+  ["N", "next photo", () => step(1)],
+  ["P", "photo before", () => step(-1)],
+  ["Z", "undo; Ctrl+Z does, too", () => change(() => marks.undo())],
+  ["Y", "redo; Ctrl+Shift+Z does, too", () => change(() => marks.redo())],
+  ["[", "smaller brush", () => setSize(input.size / 1.25)],
+  ["]", "larger brush", () => setSize(input.size * 1.25)],
+  ["M", "mask on and off", () => toggle("mask")],
+  ["O", "outline on and off", () => toggle("outline")],
+  ["D", "doubt on and off", () => toggle("doubt")],
+  ["K", "marks on and off", () => toggle("marks")],
+  ["+", "zoom in", () => view.zoom(1.3)],
+  ["=", "", () => view.zoom(1.3)],
+  ["-", "zoom out", () => view.zoom(1 / 1.3)],
+  ["0", "show all of the photo", () => view.fit()],
+  ["C", "to the photo, for the arrow keys", () => get("canvas").focus()],
+  ["Arrows", "on the photo: move the cursor; with Shift, faster", null],
+  ["Space", "on the photo: put the brush down, or lift it", null],
+  ["Escape", "forget the stroke that is being drawn", () => input.cancel()],
+  ["?", "these shortcuts", help],
+];
+
+function help() {
+  get("keys").replaceChildren(
+    ...KEYS.filter(([, words]) => words).map(([key, words]) => {
+      const row = document.createElement("tr");
+      const name = document.createElement("th");
+      name.scope = "row";
+      const cap = document.createElement("kbd");
+      cap.textContent = key;
+      name.append(cap);
+      const what = document.createElement("td");
+      what.textContent = words;
+      row.append(name, what);
+      return row;
+    }),
+  );
+  get("shortcuts").showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (document.querySelector("dialog[open]") || !state) return;
+  if (event.ctrlKey || event.metaKey) {
+    const key = event.key.toLowerCase();
+    if (key !== "z" && key !== "y") return;
+    event.preventDefault();
+    change(() => (key === "y" || event.shiftKey ? marks.redo() : marks.undo()));
+    return;
+  }
+  if (event.altKey) return;
+  // A button that has the focus is pressed by Enter; so is a photo of the list.
+  const isOwn = event.target instanceof Element && event.target.closest("button, a, input");
+  if (isOwn && ["Enter", " "].includes(event.key)) return;
+  const pressed = event.key.length === 1 ? event.key.toUpperCase() : event.key;
+  const found = KEYS.find(([key, , act]) => act && key === pressed);
+  if (!found) return;
+  event.preventDefault();
+  found[2]();
+});
+
+const clicks = {
+  undo: () => change(() => marks.undo()),
+  redo: () => change(() => marks.redo()),
+  clear: () => change(() => marks.clear()),
+  accept,
+  withdraw,
+  help,
+  "zoom-in": () => view.zoom(1.3),
+  "zoom-out": () => view.zoom(1 / 1.3),
+  "zoom-fit": () => view.fit(),
+  "show-mask": () => toggle("mask"),
+  "show-outline": () => toggle("outline"),
+  "show-doubt": () => toggle("doubt"),
+  "show-marks": () => toggle("marks"),
+  curve: () => {
+    chart(get("chart"), get("chart-text"), state.errors);
+    get("progress").showModal();
+  },
+};
+for (const [id, act] of Object.entries(clicks)) get(id).addEventListener("click", act);
+get("size").addEventListener("input", (event) => setSize(Number(event.target.value)));
+
+async function start() {
+  try {
+    state = await server.state();
+  } catch (error) {
+    tell(error.message);
+    setTimeout(start, POLL);
+    return;
+  }
+  makeTools();
+  setSize(input.size);
+  const usable = readable(state.photos);
+  let named = "";
+  try {
+    named = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    // an address that someone has changed
+  }
+  const first = usable.find((one) => one.name === named) || usable[0];
+  await look();
+  if (first) await open(first.name);
+  else tell("None of the photos can be read.");
+  poll();
+}
+
+start();
