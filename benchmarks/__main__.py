@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    annotate,
     baselines,
     converging,
     core,
@@ -37,6 +38,7 @@ everything = [
     *baselines.BENCHMARKS,
     *store.BENCHMARKS,
     *sparse_store.BENCHMARKS,
+    *annotate.BENCHMARKS,
     *converging.benchmarks(arguments.instances),
 ]
 report(everything, arguments.only, Path("build/bench.json"))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt, label
 
 from perturbmap.annotate import Answer, Mark, Stroke
+from perturbmap.images.superpixels import stretch
 
 VOID = 255
 LARGEST, SMALLEST = 10.0, 2.0  # radii of brushes, in pixels of a photo of 400
@@ -17,9 +18,16 @@ LARGEST, SMALLEST = 10.0, 2.0  # radii of brushes, in pixels of a photo of 400
 
 @dataclass(frozen=True)
 class Session:
-    """What became of one photo: the overlap after 0, 1, 2, ... strokes, and what each answer took."""
+    """What became of one photo, after 0, 1, 2, ... strokes: lists of the same length.
+
+    overlaps : intersection over union of the foreground
+    doubted, wrong : the share of pixels that should be wrong by the answer's doubt, and the share that is
+    wall, cpu : seconds that the answer took
+    """
 
     overlaps: list[float]
+    doubted: list[float]
+    wrong: list[float]
     wall: list[float]
     cpu: list[float]
 
@@ -63,10 +71,13 @@ def annotate(
 ) -> Session:
     """Strokes until the overlap is reached, at most so many; ``ask`` has the answer to marks and its CPU seconds."""
     marks: list[Mark] = []
-    session = Session([], [], [])
+    session = Session([], [], [], [], [])
     while True:
         found, cpu = ask(marks)
         session.overlaps.append(overlap_of(found.mask, truth))
+        judged = truth != VOID
+        session.wrong.append(float((found.mask != truth)[judged].mean()))
+        session.doubted.append(float(stretch(found.doubt, truth.shape)[judged].mean() / 510))
         session.wall.append(found.seconds)
         session.cpu.append(cpu)
         if session.overlaps[-1] >= overlap or len(marks) == most:

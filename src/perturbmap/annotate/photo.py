@@ -29,7 +29,7 @@ from perturbmap.potentials import Floats
 
 WORKING_SIDE = 400  # pixels of the longer side, as the segmenter's features have it
 SUREST = 1e-3  # the least probability of a segmenter that is believed
-MOST_FINE_PIXELS = 1_500_000  # of the size in which outlines are found
+MOST_FINE_PIXELS = 2_100_000  # of the size in which outlines are found
 
 
 @final
