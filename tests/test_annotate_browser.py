@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,13 +142,17 @@ def on_screen(page: Any, size: tuple[int, int]) -> Callable[[float, float], tupl
     return lambda x, y: (left + scale * x, top + scale * y)
 
 
-def draw(page: Any, points: list[list[float]], size: tuple[int, int] = (84, 100), times: float = 1.0) -> None:
-    """One stroke of the mouse."""
+def draw(
+    page: Any, points: list[list[float]], size: tuple[int, int] = (84, 100), times: float = 1.0, **more: bool
+) -> None:
+    """One stroke of the mouse; the answer may be seen before its end."""
     where = on_screen(page, size)
     page.mouse.move(*where(points[0][0] * times, points[0][1] * times))
     page.mouse.down()
     for x, y in points[1:]:
         page.mouse.move(*where(x * times, y * times), steps=6)
+    if more.get("is_seen_before_the_end"):
+        answered(page)
     page.mouse.up()
 
 
@@ -169,7 +174,8 @@ def test_strokes_undo_accept_reload(served: Served, open_page: Callable[..., Any
     """Two strokes cut out the scene; undo takes one back, redo brings it again; the mask and all marks are files."""
     page = open_page(served, "s0")
     inside, around = strokes(0)
-    draw(page, inside["points"])
+    assert not page.locator("#accept").is_enabled()
+    draw(page, inside["points"], is_seen_before_the_end=True)
     page.keyboard.press("b")
     draw(page, around["points"])
     answered(page)
@@ -299,6 +305,25 @@ def test_a_narrow_screen(served: Served, open_page: Callable[..., Any], width: i
     wait(lambda: len(served.marks("s4")) == n_before + 1)
 
 
+def test_two_fingers_zoom_and_draw_nothing(served: Served, open_page: Callable[..., Any]) -> None:
+    """Afterwards one finger draws finer: the brush is measured on the screen."""
+    page = open_page(served, "s3", 390, 760, has_touch=True)
+    stage = page.locator("#stage").bounding_box()
+    x, y = stage["x"] + stage["width"] / 2, stage["y"] + stage["height"] / 2
+    page.touchscreen.tap(x, y)
+    wait(lambda: len(served.marks("s3")) == 1)
+    fingers = page.context.new_cdp_session(page)
+    for kind, apart in [("touchStart", 20), *(("touchMove", 20 + 10 * n) for n in range(1, 7))]:
+        points = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.touchscreen.tap(x, y)
+    wait(lambda: len(served.marks("s3")) == 2)
+    before, after = served.marks("s3")
+    assert 0.2 < after["radius"] / before["radius"] < 0.4  # fingers 40 pixels apart, then 160
+    np.testing.assert_allclose(after["points"][0], before["points"][0], atol=1)
+
+
 def test_twenty_megapixels(served: Served, open_page: Callable[..., Any]) -> None:
     """The page shows the photo smaller; the mask has its full size, and fits."""
     page = open_page(served, "large")
@@ -337,6 +362,11 @@ def test_the_model_is_learned_and_shown(served: Served, open_page: Callable[...,
     page.locator("#curve").click()
     page.locator("#chart circle").first.wait_for()
     assert "expected to be wrong" in page.locator("#chart-text").text_content()
+    page.keyboard.press("Escape")
+    with page.expect_download() as saved:
+        page.locator("#export").click()
+    with zipfile.ZipFile(saved.value.path()) as archive:
+        assert {"coco.json", "masks/s0.png", "masks/s1.png"} <= set(archive.namelist())
 
 
 def test_killed_and_started_again(tmp_path: Path, open_page: Callable[..., Any]) -> None:
