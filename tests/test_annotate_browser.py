@@ -218,6 +218,24 @@ def test_a_box_and_the_eraser(served: Served, open_page: Callable[..., Any]) -> 
     wait(lambda: "s5" not in json.loads((served.masks / "boxes.json").read_text()))
 
 
+def test_a_stroke_is_forgotten_by_escape(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    """With its answer, which was there already; nothing is kept of it."""
+    photos = make_photos(tmp_path, 1)
+    keep_few_words(photos)
+    with serving(photos) as served:
+        page = open_page(served, "s0")
+        where = on_screen(page, (84, 100))
+        page.mouse.move(*where(50, 40))
+        page.mouse.down()
+        page.mouse.move(*where(60, 40), steps=4)
+        answered(page)
+        page.keyboard.press("Escape")
+        page.mouse.up()
+        page.locator("#hint").filter(has_text="Draw over").wait_for()
+        assert not page.locator("#accept").is_enabled()
+        assert served.marks("s0") == []
+
+
 def test_two_tabs(served: Served, open_page: Callable[..., Any]) -> None:
     """The one that draws on what it has not seen says so, and shows what the other has drawn."""
     first, second = open_page(served, "s1"), open_page(served, "s1")

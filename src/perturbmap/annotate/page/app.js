@@ -15,7 +15,10 @@ const list = new List(get("list"), open);
 const input = new Input(view, {
   draft: (mark) => ask([...marks.list, mark], true),
   mark: (mark) => change(() => marks.add(mark)),
-  cancel: () => show(),
+  cancel: () => {
+    show();
+    answerAgain(); // what is shown may be of the stroke that is forgotten
+  },
 });
 
 let state = null;
@@ -75,6 +78,11 @@ function change(how) {
   how();
   show();
   save();
+  answerAgain();
+}
+
+function answerAgain() {
+  if (!photo) return;
   if (marks.list.length || state.has_model) ask(marks.list);
   else {
     asking = { isBusy: false, next: null, number: asking.number + 1 };
