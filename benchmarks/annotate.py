@@ -24,7 +24,7 @@ from PIL import Image
 from benchmarks.harness import Benchmark, Line
 from benchmarks.simulated_annotator import Session, annotate
 from perturbmap.annotate import Answer, Mark, Photo, answer, prepare
-from perturbmap.images import ImageFeatures, Masks, Segmenter, TrainingSet, read_mask
+from perturbmap.images import ImageFeatures, Masks, Segmenter, TrainingSet, read_mask, segmentation_predictor
 
 ACCEPTED = (0, 10, 50)
 GOOD, MOST_STROKES = 0.9, 20
@@ -55,7 +55,10 @@ def in_order(folder: Path) -> list[Path]:
 
 
 def segmenter_after(folder: Path, n_accepted: int) -> Segmenter | None:
-    """What is learned from so many masks; None from none. Visual words are those of all photos of "small"."""
+    """What `perturbmap annotate` learns from so many masks; None from none.
+
+    As there, without calibration. Visual words are those of all photos of "small".
+    """
     if n_accepted == 0:
         return None
     file = KEPT / f"segmenter-{n_accepted}.pm"
@@ -64,7 +67,8 @@ def segmenter_after(folder: Path, n_accepted: int) -> Segmenter | None:
         features = ImageFeatures(max_side=400)
         examples = TrainingSet.load(features, list(masks), masks, {}, cache=KEPT / "features", progress=False)
         chosen = [examples.paths.index(path) for path in in_order(folder)[:n_accepted]]
-        Segmenter(features).learn(examples.take(chosen), progress=False).save(file)
+        predictor = segmentation_predictor().set_params(calibration=None)
+        Segmenter(features, predictor).learn(examples.take(chosen), progress=False).save(file)
     return Segmenter.load(file)
 
 

@@ -197,6 +197,9 @@ def test_a_photo_of_many_pixels_is_answered_at_its_full_size(folder: Path) -> No
     found = done(answer(photo, marks))
     assert found.mask.shape == (2100, 2500)
     assert overlap(found.mask, np.kron(truth, np.ones((25, 25), dtype=np.uint8))) > 0.9
+    thin = done(answer(photo, [*marks, Stroke(1, 0.5, ((100, 100), (101, 100)))]))
+    assert thin.mask[100, 100] == 1
+    assert thin.doubt[int(100 * 400 / 2500), int(100 * 400 / 2500)] == 0
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from perturbmap.inference import marginals
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.graphs import potts
 from perturbmap.structures import BinaryGraph, Graph, Structure
+from perturbmap.support.blas import one_blas_thread
 
 # Weights of what speaks for a label, chosen on the masks of half of the horses (docs/decisions.md).
 LEARNED = 2.0  # the segmenter's log-probabilities
@@ -73,10 +74,12 @@ def answer(
             np.full(photo.working_shape, 255, dtype=np.uint8),
             time.perf_counter() - begin,
         )
-    known = majority(photo.regions.map, stretch(painted, photo.working_shape), len(photo.regions), n_labels)
+    seen = paint(marks, photo.working_shape, photo.working_shape[0] / photo.shape[0])
+    known = majority(photo.regions.map, seen, len(photo.regions), n_labels)
     if is_cancelled():
         return None
-    unary, tables = _scores(photo, painted, known, n_labels, predictor)
+    with one_blas_thread():  # whose rounding would depend on their number
+        unary, tables = _scores(photo, painted, known, n_labels, predictor)
     if is_cancelled():
         return None
     f = _potentials(photo, unary)
@@ -90,7 +93,7 @@ def answer(
         return None
     shown = stretch(fine, photo.working_shape)
     wrong = 1 - np.take_along_axis(q[photo.regions.map], shown[..., None].astype(np.intp), axis=2)[..., 0]
-    wrong[stretch(painted, photo.working_shape) >= 0] = 0
+    wrong[seen >= 0] = 0
     doubt = np.round(255 * np.minimum(1, 2 * wrong.clip(0, 1))).astype(np.uint8)
     return Answer(stretch(fine, photo.shape), doubt, time.perf_counter() - begin)
 
