@@ -23,7 +23,7 @@ from perturbmap.potentials.graphs import potts
 from perturbmap.structures import BinaryGraph, Graph, Structure
 from perturbmap.support.blas import one_blas_thread
 
-# Weights of what speaks for a label, chosen on the masks of half of the horses (docs/decisions.md).
+# Weights of what speaks for a label, chosen on horses of the small set (docs/decisions.md, "Marks to a mask").
 LEARNED = 2.0  # the segmenter's log-probabilities
 FIRST_COLOUR, COLOUR = 0.5, 1.0  # log p(colour | label), from the marks, and from what they have led to
 NEAR = 2.0  # how near the label's marks are
@@ -31,6 +31,7 @@ BACKGROUND = 0.5  # background in itself, where nobody has learned anything
 NEVER = 1e3
 ATTRACTION = 2.0  # between superpixels of the same colour that touch
 N_PERTURBATIONS = 20
+TEMPERATURE = 4.0  # marks stand where the answer was wrong: marginals are too sure by so much (Guo et al., 2017)
 
 
 @final
@@ -92,7 +93,8 @@ def answer(
     if is_cancelled():
         return None
     shown = stretch(fine, photo.working_shape)
-    wrong = 1 - np.take_along_axis(q[photo.regions.map], shown[..., None].astype(np.intp), axis=2)[..., 0]
+    tempered = softmax(np.log(np.maximum(q, 1e-300)) / TEMPERATURE, axis=1)
+    wrong = 1 - np.take_along_axis(tempered[photo.regions.map], shown[..., None].astype(np.intp), axis=2)[..., 0]
     wrong[seen >= 0] = 0
     doubt = np.round(255 * np.minimum(1, 2 * wrong.clip(0, 1))).astype(np.uint8)
     return Answer(stretch(fine, photo.shape), doubt, time.perf_counter() - begin)
