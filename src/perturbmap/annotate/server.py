@@ -29,14 +29,13 @@ from perturbmap.annotate.pictures import mask_text, picture, png_text, shown_siz
 from perturbmap.images import ImageError
 from perturbmap.support.damage import parse_json
 
+MODULES = ("app", "server", "marks", "view", "input", "tools", "shortcuts", "list", "chart")
 #: The files of the page, and no others, by name.
 PAGE = {
     "index.html": "text/html",
     "style.css": "text/css",
     "icon.svg": "image/svg+xml",
-    **dict.fromkeys(
-        ("app.js", "server.js", "marks.js", "view.js", "input.js", "list.js", "chart.js"), "text/javascript"
-    ),
+    **dict.fromkeys([f"{name}.js" for name in MODULES], "text/javascript"),
 }
 N_AHEAD = 2  # photos after the one that is shown, which are prepared
 

@@ -5,6 +5,8 @@ import { Input } from "./input.js";
 import { List } from "./list.js";
 import { Marks } from "./marks.js";
 import * as server from "./server.js";
+import { hear, listKeys } from "./shortcuts.js";
+import { Tools } from "./tools.js";
 import { View } from "./view.js";
 
 const POLL = 2000; // milliseconds between two looks at the state
@@ -255,67 +257,13 @@ function tell(text, status = "") {
 
 // Tools.
 
-const TOOLS = new Map();
-
 function makeTools() {
-  const colours = state.labels.map((label) => label.colour);
-  view.colours = colours;
+  view.colours = state.labels.map((label) => label.colour);
   view.transparent = new Set(state.has_boxes ? [0] : []);
-  const labels = state.labels.map((label, n) => ({ id: `label-${n}`, name: label.name, colour: label.colour, tool: { kind: "label", label: n } }));
-  if (state.has_boxes) labels.reverse(); // the foreground first
-  const keys = state.has_boxes ? ["F", "B"] : labels.map((_, n) => (n < 9 ? String(n + 1) : ""));
-  const all = labels.map((one, n) => ({ ...one, key: keys[n] }));
-  all.push({ id: "eraser", name: "Erase", key: "E", tool: { kind: "eraser" } });
-  if (state.has_boxes) all.push({ id: "box", name: "Box", key: "R", tool: { kind: "box" } });
-  all.push({ id: "hand", name: "Move", key: "V", tool: { kind: "hand" } });
-  const drawing = [];
-  for (const one of all) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.id = one.id;
-    button.setAttribute("role", "radio");
-    button.title = one.key ? `${one.name} (${one.key})` : one.name;
-    if (one.colour) {
-      const patch = document.createElement("i");
-      patch.className = "patch";
-      patch.style.background = `rgb(${one.colour})`;
-      button.append(patch);
-    }
-    button.append(one.name[0].toUpperCase() + one.name.slice(1));
-    button.addEventListener("click", () => choose(one.id));
-    get("kinds").append(button);
-    TOOLS.set(one.id, { ...one, button });
-    if (one.key) drawing.push([one.key, `${one.tool.kind === "label" ? "draw " : ""}${one.name.toLowerCase()}`, () => choose(one.id)]);
-  }
-  KEYS.unshift(...drawing);
-  if (state.has_boxes) {
-    KEYS.push(["1", "", () => choose("label-1")], ["2", "", () => choose("label-0")]);
-  }
-  choose(all[0].id);
+  const tools = new Tools(get("kinds"), input, state.labels, state.has_boxes);
+  KEYS.unshift(...tools.keys);
+  if (state.has_boxes) KEYS.push(["1", "", () => tools.choose("label-1")], ["2", "", () => tools.choose("label-0")]);
 }
-
-function choose(id) {
-  input.finish();
-  for (const [other, { button }] of TOOLS) {
-    button.setAttribute("aria-checked", String(other === id));
-    button.tabIndex = other === id ? 0 : -1;
-  }
-  input.tool = TOOLS.get(id).tool;
-  get("canvas").dataset.tool = input.tool.kind;
-  input.show();
-}
-
-// Arrow keys go through the tools, as in any group of radio buttons.
-get("kinds").addEventListener("keydown", (event) => {
-  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-  if (!by) return;
-  event.preventDefault();
-  const ids = [...TOOLS.keys()];
-  const at = ids.indexOf(document.activeElement.id);
-  const id = ids[(at + by + ids.length) % ids.length];
-  choose(id);
-  TOOLS.get(id).button.focus();
-});
 
 function setSize(size) {
   input.size = Math.min(96, Math.max(4, size));
@@ -356,42 +304,11 @@ const KEYS = [
 ];
 
 function help() {
-  get("keys").replaceChildren(
-    ...KEYS.filter(([, words]) => words).map(([key, words]) => {
-      const row = document.createElement("tr");
-      const name = document.createElement("th");
-      name.scope = "row";
-      const cap = document.createElement("kbd");
-      cap.textContent = key;
-      name.append(cap);
-      const what = document.createElement("td");
-      what.textContent = words;
-      row.append(name, what);
-      return row;
-    }),
-  );
+  listKeys(get("keys"), KEYS);
   get("shortcuts").showModal();
 }
 
-document.addEventListener("keydown", (event) => {
-  if (document.querySelector("dialog[open]") || !state) return;
-  if (event.ctrlKey || event.metaKey) {
-    const key = event.key.toLowerCase();
-    if (key !== "z" && key !== "y") return;
-    event.preventDefault();
-    change(() => (key === "y" || event.shiftKey ? marks.redo() : marks.undo()));
-    return;
-  }
-  if (event.altKey) return;
-  // A button that has the focus is pressed by Enter; so is a photo of the list.
-  const isOwn = event.target instanceof Element && event.target.closest("button, a, input");
-  if (isOwn && ["Enter", " "].includes(event.key)) return;
-  const pressed = event.key.length === 1 ? event.key.toUpperCase() : event.key;
-  const found = KEYS.find(([key, , act]) => act && key === pressed);
-  if (!found) return;
-  event.preventDefault();
-  found[2]();
-});
+hear(KEYS, () => state !== null, (isForth) => change(() => (isForth ? marks.redo() : marks.undo())));
 
 const clicks = {
   undo: () => change(() => marks.undo()),
