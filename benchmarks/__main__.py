@@ -23,6 +23,7 @@ SECTIONS = {
     "CRF and structured SVM": "baselines",
     "The store": "store",
     "Sparse features in a store": "sparse_store",
+    "Strokes of an annotator": "annotate",
     "Marginals and log Z that converge": "converging",
 }
 

@@ -46,7 +46,10 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(Floats|Labels|Mask|Offsets|Boxes|Pixels|Rng|Callback|Pullback|Path_|Progress|Rows|Shards|AnyMasks|Value)",
     ),
-    (r"py:.*", r"(Tensor|Ragged|Make|Definition|Part|FromMarginals|SpanLike|ExactMarginals|Sentences)"),
+    (
+        r"py:.*",
+        r"(Tensor|Ragged|Make|Definition|Part|FromMarginals|SpanLike|ExactMarginals|Sentences|Mark|Painted|Cells)",
+    ),
     (r"py:.*", r"TypeAliasForwardRef"),  # of one of these in a union, as Sphinx makes it
     # Type variables.
     (r"py:.*", r"([ST]|\w+\[S\])"),

@@ -16,6 +16,8 @@ from fuzz import mutations
 from fuzz.mutations import Generator, choose
 from fuzz.samples import predictors
 from perturbmap import Decoding, Store, StructuredPredictor, uai
+from perturbmap.annotate import paint
+from perturbmap.annotate.folder import AnnotationFolder
 from perturbmap.images import (
     Classes,
     ClassMasks,
@@ -156,6 +158,14 @@ def read_segmenter(path: Path, root: Path) -> list[Any]:
     return [found.mask, found.probability]
 
 
+def read_annotated(path: Path, root: Path) -> list[Any]:
+    folder = AnnotationFolder(root / "annotated" / "photos")
+    progress = folder.progress()
+    boxes = folder.boxes()
+    painted = paint(folder.marks("small0"), folder.size("small0"))
+    return [painted, *progress["doubts"].values(), *(np.asarray(entries) for entries in boxes.values())]
+
+
 READERS = [
     Reader("uai/*/model.*", content(mutations.mutate_text), read_uai, False),
     Reader("models/*.pm", content(mutations.mutate_archive), read_model),
@@ -165,6 +175,7 @@ READERS = [
     Reader("pictures", spoil_image, read_masks, False),
     Reader("pictures/boxes.json", content(mutations.mutate_json), read_box_file, False),
     Reader("pictures/named.json", content(mutations.mutate_json), read_class_file, False),
+    Reader("annotated/photos-masks/*.json", content(mutations.mutate_json), read_annotated, False),
     Reader("segmenter/cache/*", mutations.mutate_cache, read_cache),
     Reader("segmenter/features.pm", content(mutations.mutate_archive), read_features),
     Reader("segmenter/segmenter.pm", content(mutations.mutate_archive), read_segmenter),

@@ -22,6 +22,8 @@ from perturbmap import (
     StructuredPredictor,
     uai,
 )
+from perturbmap.annotate import Box, Stroke
+from perturbmap.annotate.folder import AnnotationFolder
 from perturbmap.images import FeatureCache, ImageFeatures, Segmenter, segmentation_predictor
 from perturbmap.images.folders import list_images
 from tests.factor_graphs import random_binary_graph, random_forest
@@ -120,6 +122,18 @@ def make_segmenter(folder: Path, images: Path) -> None:
     FeatureCache(folder / "cache", segmenter.features).load(files.values(), progress=False)
 
 
+def make_annotated(folder: Path, images: Path) -> None:
+    """Two of the images of `make_images` as ``photos``; annotating one leaves the rest in ``photos-masks``."""
+    (folder / "photos").mkdir(parents=True)
+    for n in range(2):
+        shutil.copy(images / "images" / f"small{n}.png", folder / "photos")
+    annotated = AnnotationFolder(folder / "photos")
+    annotated.write_marks("small0", [Stroke(1, 3.0, ((40.0, 40.0), (50.0, 40.0))), Box(10.0, 10.0, 80.0, 70.0)])
+    annotated.write_mask("small0", np.asarray(Image.open(images / "masks" / "small0.png")))
+    error = {"n_masks": 2, "balanced_error": 0.1, "standard_error": 0.01, "iou": 0.8}
+    annotated.write_progress({"errors": [error], "doubts": {"small1": 0.2}})
+
+
 def make_voc(folder: Path) -> None:
     """A download of PASCAL VOC2012, of three images, each of a horse."""
     made = folder.with_name("horses")
@@ -152,3 +166,4 @@ def make_samples(folder: Path) -> None:
         make_sparse_store(folder / "sparse store")
         make_images(folder / "pictures")
         make_segmenter(folder / "segmenter", folder / "pictures")
+        make_annotated(folder / "annotated", folder / "pictures")

@@ -28,7 +28,7 @@ LAYERS: list[list[str]] = [
     ["distributed"],
     ["estimator"],
     ["testing", "nn", "uai", "datasets", "images"],
-    ["experiments"],
+    ["experiments", "annotate"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

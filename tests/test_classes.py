@@ -214,7 +214,7 @@ def test_a_mask_that_was_written_is_read_as_what_was_found(classes: Classes, tmp
     labels = three(0)[1]
     regions = np.arange(labels.size, dtype=np.int32).reshape(labels.shape)
     found = Segmentation(regions, labels.ravel().astype(np.int32), np.eye(3)[labels.ravel()], classes)
-    class_picture(found, classes).save(tmp_path / "mask.png")
+    class_picture(found.mask, classes).save(tmp_path / "mask.png")
     np.testing.assert_array_equal(read_class_mask(tmp_path / "mask.png", classes), labels)
     with Image.open(tmp_path / "mask.png") as picture:
         np.testing.assert_array_equal(np.asarray(picture.convert("RGB")), classes.colours[labels])

@@ -139,7 +139,15 @@ def test_main_names_have_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["perturbmap", "perturbmap.datasets", "perturbmap.images", "perturbmap.nn", "perturbmap.uai"]
+    "module",
+    [
+        "perturbmap",
+        "perturbmap.annotate",
+        "perturbmap.datasets",
+        "perturbmap.images",
+        "perturbmap.nn",
+        "perturbmap.uai",
+    ],
 )
 def test_every_public_name_is_in_the_reference(module: str) -> None:
     """By its own line of an API page."""

@@ -22,6 +22,10 @@ PACKAGE = Path(perturbmap.__file__).parent
 EXTRAS = {
     "perturbmap.nn": "torch",
     "perturbmap.images": "skimage",
+    "perturbmap.annotate": "skimage",
+    "perturbmap.annotate.guard": "starlette",
+    "perturbmap.annotate.server": "starlette",
+    "perturbmap.cli.annotate_runs": "starlette",
     "perturbmap.experiments.horses": "skimage",
     "perturbmap.experiments.msrc": "skimage",
     "perturbmap.experiments.visual_words": "skimage",

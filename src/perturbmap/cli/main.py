@@ -7,6 +7,7 @@ import sys
 import click
 
 import perturbmap
+from perturbmap.cli.annotate import annotate
 from perturbmap.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from perturbmap.cli.infer import infer
 from perturbmap.cli.prepare_voc import prepare_voc
@@ -24,6 +25,7 @@ browser.
 
 \b
 Try:
+  perturbmap annotate photos           masks for photos, by a few strokes on a page in the browser
   perturbmap segment --help            from a folder of images and some masks to masks for others
   perturbmap infer model.uai           its log-partition function, best labelling and marginals
   perturbmap reproduce ocr --quick     one fold, under a minute
@@ -41,6 +43,7 @@ def cli(debug: bool) -> None:
     """All commands; `main` reads --debug by itself."""
 
 
+cli.add_command(annotate)
 cli.add_command(segment)
 cli.add_command(infer)
 cli.add_command(prepare_voc)

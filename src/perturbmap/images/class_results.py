@@ -17,9 +17,8 @@ LEAST_TEXT = 11  # pixels, which can be read
 N_COLOURS = 256  # of a palette
 
 
-def class_picture(found: Segmentation, classes: Classes) -> Any:
-    """The mask as its classes have it: their colours, or their numbers with a palette of colours to look at."""
-    mask = found.mask
+def class_picture(mask: NDArray[np.uint8], classes: Classes) -> Any:
+    """A mask of labels as its classes have it: their colours, or their numbers with a palette to look at."""
     if classes.are_colours:
         return Image.fromarray(classes.colours[mask])
     numbers = np.array(list(classes.values.values()), dtype=np.uint8)

@@ -49,7 +49,7 @@ def write_results(
     if classes is None:
         mask, shown = _picture(255 * found.mask), _picture(np.rint(255 * overlay(pixels, found)))
     else:
-        mask, shown = class_picture(found, classes), _picture(class_overlay(pixels, found, classes))
+        mask, shown = class_picture(found.mask, classes), _picture(class_overlay(pixels, found, classes))
     _save(mask, files["mask"], "PNG")
     _save(_picture(np.rint(255 * found.probability)), files["probability"], "PNG")
     _save(shown, files["overlay"], "JPEG", quality=92)

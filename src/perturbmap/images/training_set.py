@@ -61,11 +61,13 @@ class TrainingSet:
         cache: str | os.PathLike[str],
         n_jobs: int = 1,
         progress: bool | Progress = True,
+        learn_words: bool = True,
     ) -> TrainingSet:
         """Checks masks and boxes, then learns the vocabularies of ``features`` and describes the images.
 
         An image with a mask is learned from its mask; one with boxes is background outside of them; of the others
-        nothing is known. Images that cannot be read are left out with a warning.
+        nothing is known. Images that cannot be read are left out with a warning. With ``learn_words=False``, the
+        vocabularies are those that ``features`` has.
         """
         paths = as_paths(images)
         known = set(paths)
@@ -75,7 +77,8 @@ class TrainingSet:
                 raise ValueError(f"{name} must be of images, but {strangers[0]} is not among them.")
         _check_shown(masks.labels, masks.names)
         check_boxes(boxes)
-        features.fit(paths, n_jobs=n_jobs, progress=progress)
+        if learn_words:
+            features.fit(paths, n_jobs=n_jobs, progress=progress)
         described = FeatureCache(cache, features).load(paths, n_jobs=n_jobs, progress=progress)
         X, y = [], []
         for path, image in described.items():
