@@ -36,7 +36,7 @@ def test_help_and_version() -> None:
     version = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True)  # it is installed
     assert version.stdout.strip() == f"perturbmap, version {perturbmap.__version__}"
     text = run("reproduce", "ocr", "--help").stdout
-    for option in ("--method", "--protocol", "--folds", "--threads", "--seed", "--quick", "--out"):
+    for option in ("--method", "--protocol", "--folds", "--jobs", "--seed", "--quick", "--out"):
         assert option in text
 
 
@@ -46,7 +46,7 @@ def test_help_and_version() -> None:
         (["reproduce", "cats"], 2, "No such command 'cats'"),
         (["reproduce", "ocr", "--folds", "3-1"], 2, "must be folds from 0 to 9"),
         (["reproduce", "ocr", "--folds", "0,12"], 2, "must be folds from 0 to 9"),
-        (["reproduce", "ocr", "--threads", "0"], 2, "--threads"),
+        (["reproduce", "ocr", "--jobs", "0"], 2, "--jobs"),
         (["reproduce", "ocr", "--method", "guess"], 2, "guess"),
         (["reproduce", "ocr", "--quick", "--folds", "1"], 2, "--quick is one fold"),
         (["reproduce", "ocr", "--data", "nowhere.data"], 2, "nowhere.data"),
@@ -170,7 +170,7 @@ def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results,
     ocr = type(ocr)([ocr.X[i] for i in some], [ocr.y[i] for i in some], ocr.folds[some])
     folder = tmp_path_factory.mktemp("experiment")
     results = Results(folder, "ocr", {"seed": 0, "quick": True}, "test")
-    experiment = Experiment.make(ocr, seed=0, n_threads=1, quick=True)
+    experiment = Experiment.make(ocr, seed=0, n_jobs=1, quick=True)
     experiment.run(results, list(METHODS), ["small", "large"], [0, 1], Progress())
     return results, ocr_report.write(results, ocr, folder / "report.html")
 
@@ -259,9 +259,9 @@ def test_results_from_another_version_or_other_data_do_not_mix(tmp_path: Path) -
     with pytest.raises(ValueError, match="other data or another version"):
         Results(tmp_path, "ocr", {"seed": 0}, "two")
     ocr = load_ocr()
-    whole = Experiment.make(ocr, seed=0, n_threads=1, quick=True).fingerprint
+    whole = Experiment.make(ocr, seed=0, n_jobs=1, quick=True).fingerprint
     part = type(ocr)(ocr.X[:-1], ocr.y[:-1], ocr.folds[:-1])
-    assert Experiment.make(part, seed=0, n_threads=1, quick=True).fingerprint != whole
+    assert Experiment.make(part, seed=0, n_jobs=1, quick=True).fingerprint != whole
     done = run("reproduce", "ocr", "--quick", "--out", "/sys/kernel")
     assert done.code == 1
 
