@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-LIST = Path(__file__).with_name("over_a_second.txt")
+LIST = Path(__file__).with_name("not_quick.txt")
+#: What a function of the quick run takes at most.
+QUICK = 0.3
 #: What a function may take that is not on the list: a busy machine, and modules that are loaded at their first use.
 MOST = 4.0
 _began = pytest.StashKey[float]()
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     listed = set(LIST.read_text().split())
     for item in items:
         if function_of(item.nodeid) in listed:
-            item.add_marker("over_a_second")
+            item.add_marker("not_quick")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,7 +61,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):
         return
     if config.getoption("--cpu-times") == "write":
-        LIST.write_text("".join(f"{name}\n" for name in sorted(measured) if measured[name] > 1))
+        LIST.write_text("".join(f"{name}\n" for name in sorted(measured) if measured[name] > QUICK))
     if config.getoption("--cpu-times") == "check":
         listed = set(LIST.read_text().split())
         slow = [f"{name}: {s:.1f}" for name, s in measured.items() if s > MOST and name not in listed]

@@ -29,14 +29,14 @@ class Method:
     quick_l2: float
 
 
-_PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_PLAIN_L2S = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 METHODS: dict[str, Method] = {
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (10.0, 100.0, 1e3, 1e4), 100.0),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1),
     "weighted": Method(
-        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
+        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
     ),
 }
 
@@ -101,7 +101,7 @@ class Effort:
 
     n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
     n_weak_steps : the same for all images, beginning there
-    tolerance : of `LBFGS`
+    tolerance, max_draws : of `LBFGS`
     n_passes : of the structured SVM at most, which stops at a gap of 1 %
     n_draws, n_searched : draws of the masks, and those in which kappa is searched for
     n_folds : of cross-validation, by which every model is calibrated
@@ -109,8 +109,8 @@ class Effort:
     n_timed : steps of the run whose pins are timed
     """
 
-    n_steps: int = 2_000
-    n_weak_steps: int = 1_000
+    n_steps: int = 1_000
+    n_weak_steps: int = 500
     n_passes: int = 100
     n_draws: int = 5
     n_searched: int = 2
@@ -118,6 +118,7 @@ class Effort:
     n_perturbations: int = 50
     n_timed: int = 100_000
     tolerance: float = 0.005
+    max_draws: int = 16
     is_searched: bool = True
 
 
