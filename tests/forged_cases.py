@@ -210,20 +210,20 @@ def limit_memory() -> None:
 
 
 def main(folder: Path, times: int = 1) -> None:
-    """All kinds of files, each spoilt in as many ways as take half a second, or so many times as many."""
+    """All kinds of files, each spoilt in as many ways as take a second or two, or so many times as many."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     archives: dict[str, tuple[Callable[[Path], Use], int]] = {
-        "model": (model, 50),
-        "sparse model": (sparse_model, 50),
-        "checkpoint": (lambda path: checkpoint(path, small_predictor(), validation=(X, Y)), 60),
+        "model": (model, 100),
+        "sparse model": (sparse_model, 100),
+        "checkpoint": (lambda path: checkpoint(path, small_predictor(), validation=(X, Y)), 80),
         "checkpoint of folds": (lambda path: checkpoint(path, small_predictor(calibration=2, n_perturbations=2)), 20),
-        "checkpoint of an SVM": (lambda path: checkpoint(path, svm()), 40),
-        "checkpoint of L-BFGS": (lambda path: checkpoint(path, small_predictor(solver=pm.LBFGS(0.1))), 40),
+        "checkpoint of an SVM": (lambda path: checkpoint(path, svm()), 100),
+        "checkpoint of L-BFGS": (lambda path: checkpoint(path, small_predictor(solver=pm.LBFGS(0.1))), 80),
         "vocabulary": (vocabulary, 40),
         "image features": (features, 40),
     }
-    texts = {"UAI model": (factors, 100), "UAI evidence": (evidence, 100)}
+    texts = {"UAI model": (factors, 300), "UAI evidence": (evidence, 200)}
     jobs: list[tuple[str, Path, Spoil, Use, int]] = []
     for kinds, mutate in ((archives, mutations.mutate_archive), (texts, mutations.mutate_text)):
         for kind, (make, n_cases) in kinds.items():
@@ -235,7 +235,7 @@ def main(folder: Path, times: int = 1) -> None:
     for kind, make in {"store": store, "sparse store": sparse_store}.items():
         (folder / kind).mkdir()
         use = make(folder / kind / "s")
-        jobs.append((kind, folder / kind, spoil_folder(folder / kind / "s", mutations.mutate_store), use, 60))
+        jobs.append((kind, folder / kind, spoil_folder(folder / kind / "s", mutations.mutate_store), use, 150))
     (folder / "cache").mkdir()
     entry, use = cache(folder / "cache")
     jobs.append(("cache", folder, spoil_folder(entry, mutations.mutate_cache), use, 40))

@@ -44,14 +44,14 @@ def ocr_words(n: int) -> tuple[list[Floats], list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "solver", [BCFW(1e-2), BCFW(1e-2, gap_sampling=False, averaging=PolynomialAveraging(1)), BCFW(1e-2, cache=True)]
+    "solver", [BCFW(0.05), BCFW(0.05, gap_sampling=False, averaging=PolynomialAveraging(1)), BCFW(0.05, cache=True)]
 )
 def test_history_and_files_of_a_structured_svm(solver: BCFW, tmp_path: Path) -> None:
     """Primal, dual, gap and oracle calls, without being asked for; the same predictions from a file."""
-    X, y = ocr_words(30)
+    X, y = ocr_words(60)
     svm = StructuredPredictor(objective=StructuredHinge(), l2=0.3, solver=solver, random_state=0).fit(X, y)
     last = svm.history_[-1]
-    assert last["gap"] == last["primal"] - last["dual"] <= 1e-2 * last["primal"]
+    assert last["gap"] == last["primal"] - last["dual"] <= 0.05 * last["primal"]
     assert last["oracle_calls"] > 0
     assert svm.score(X, y) > 0.9
     svm.save(tmp_path / "svm")
@@ -74,8 +74,8 @@ def stop_at(n: int) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("objective", "solver"),
     [
-        (StructuredHinge(), BCFW(1e-2)),
-        (StructuredHinge(), BCFW(1e-2, cache=True, averaging=PolynomialAveraging(1))),
+        (StructuredHinge(), BCFW(0.05)),
+        (StructuredHinge(), BCFW(0.05, cache=True, averaging=PolynomialAveraging(1))),
         (ExactLogLikelihood(), LBFGS(1e-6)),
     ],
 )
@@ -83,7 +83,7 @@ def test_an_interrupted_fit_ends_as_if_it_never_had(
     objective: Objective, solver: Solver[Any], tmp_path: Path
 ) -> None:
     """From its checkpoint: the same bits for BCFW, the same optimum for L-BFGS, whose memory is not kept."""
-    X, y = ocr_words(15)
+    X, y = ocr_words(40)
     l2 = 0.3 if isinstance(solver, BCFW) else 0.01
     estimator = StructuredPredictor(objective=objective, l2=l2, solver=solver, random_state=0)
     whole = estimator.fit(X, y).coef_
@@ -102,7 +102,7 @@ def test_an_interrupted_fit_ends_as_if_it_never_had(
 @pytest.mark.parametrize("objective", [StructuredHinge(), ExactLogLikelihood()], ids=repr)
 def test_threads_do_not_change_the_baselines(objective: Objective) -> None:
     """The same seed, the same weights."""
-    X, y = ocr_words(20)
+    X, y = ocr_words(40)
     one, two = (
         StructuredPredictor(structure=Chain(n_threads=n), objective=objective, l2=0.3, random_state=0).fit(X, y)
         for n in (1, 2)
@@ -112,7 +112,7 @@ def test_threads_do_not_change_the_baselines(objective: Objective) -> None:
 
 def test_a_warm_start_saves_oracle_calls_along_the_path() -> None:
     """Every point of the path reaches its gap, with fewer maximisations than the same fits from nothing."""
-    X, y = ocr_words(30)
+    X, y = ocr_words(60)
     l2s = [0.2, 1.0, 0.5]
     svm = StructuredPredictor(objective=StructuredHinge(), solver=BCFW(1e-2), random_state=0)
     path = regularisation_path(svm, X, y, l2s)

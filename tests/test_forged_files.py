@@ -396,7 +396,7 @@ def test_a_uai_model_that_claims_much_is_refused_by_name(text: str, message: str
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux, for its limit of memory")
 def test_no_spoilt_file_does_more_than_raise_a_value_error(tmp_path: Path) -> None:
-    """Hundreds of them, of all kinds, in a process that has 400 MB for files of a few kilobytes."""
+    """A thousand of them, of all kinds, in a process that has 400 MB for files of a few kilobytes."""
     pytest.importorskip("skimage")
     command = [sys.executable, "-m", "tests.forged_cases", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])

@@ -515,7 +515,7 @@ def test_the_check_holds_out_what_it_measures(photos: tuple[list[Path], dict[Pat
     images, masks = photos
     shuffled = dict(zip(images[:12], [masks[path] for path in images[3:12] + images[:3]], strict=True))
     found = Masks(shuffled)
-    predictor = quick().set_params(l2=1e-6, solver__min_steps=1000)
+    predictor = quick().set_params(l2=1e-6, solver__min_steps=3000)
     examples = TrainingSet.load(coarse(), images[:12], found, {}, cache=tmp_path, progress=False)
     segmenter = Segmenter(predictor=predictor).learn(examples, progress=False)
     learned = segmenter.predictor.losses(examples.X, examples.y).mean()
