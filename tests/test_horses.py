@@ -227,7 +227,7 @@ def test_the_command_makes_tables_and_a_page_and_goes_on(
 
     Two of the methods, and fewer steps; test_horses_report.py has a run of all.
     """
-    effort = replace(plan.QUICK, n_steps=60, n_weak_steps=30, n_perturbations=5, tolerance=0.1)
+    effort = replace(plan.QUICK, n_steps=60, n_weak_steps=30, n_perturbations=5, n_timed=1_200, tolerance=0.1)
     monkeypatch.setattr(plan, "QUICK", effort)
     cache = Path(horses.data.features.matrix.filename).parent
     places = ("--data", str(folder), "--out", str(tmp_path / "out"), "--cache", str(cache))
