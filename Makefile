@@ -40,7 +40,8 @@ demo: $(VENV)/installed-demo
 
 # A process for each core, and one thread of BLAS and of OpenMP in each; tests of threads say how many they want. A
 # process that has no work left takes some from another: modules stay together, and their fixtures are made once.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+# Compiled tests are kept, whatever the environment says: without them, every process compiles all of them.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 test: $(VENV)/installed
 	$(PYTEST) --cpu-times check
