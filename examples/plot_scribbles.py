@@ -17,7 +17,7 @@ import perturbmap as pm
 from perturbmap.images import Superpixels
 
 image = coffee()
-regions = Superpixels.from_map(slic(image, n_segments=800, compactness=15, start_label=0))
+regions = Superpixels.from_map(slic(image, n_segments=500, compactness=15, start_label=0))
 lab = rgb2lab(image).reshape(-1, 3).T
 colours = np.stack([np.bincount(regions.map.ravel(), channel) / regions.areas for channel in lab], axis=1)
 

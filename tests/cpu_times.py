@@ -1,7 +1,8 @@
 """What the tests cost: CPU seconds of each function, the list of those left out of the quick run, and its check.
 
 CPU seconds, of the process and of the children it waited for, since they hardly depend on what else the machine does.
-A function's seconds are those of all its cases with their fixtures.
+A function's seconds are those of all its cases with their fixtures. A fixture that several tests share counts in full
+for each of them: in the quick run, any of them may be the one that has to make it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import Any
 
 import pytest
 
-LIST = Path(__file__).with_name("over_a_second.txt")
+LIST = Path(__file__).with_name("not_quick.txt")
+#: What a function of the quick run takes at most.
+QUICK = 0.3
 #: What a function may take that is not on the list: a busy machine, and modules that are loaded at their first use.
 MOST = 4.0
 _began = pytest.StashKey[float]()
+#: CPU seconds of the fixtures that this process made for several tests, by where they hold and by name.
+shared: dict[tuple[str, str], float] = {}
 measured: defaultdict[str, float] = defaultdict(float)
 
 
@@ -33,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     listed = set(LIST.read_text().split())
     for item in items:
         if function_of(item.nodeid) in listed:
-            item.add_marker("over_a_second")
+            item.add_marker("not_quick")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,10 +47,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    began = cpu_seconds()
+    made = yield
+    if fixturedef.scope != "function":
+        shared[fixturedef.baseid, fixturedef.argname] = cpu_seconds() - began
+    return made
+
+
+def of_shared_fixtures(item: pytest.Item) -> float:
+    """CPU seconds of the most expensive fixture that a test shares with others; it includes those it is made of."""
+    names = set(getattr(item, "fixturenames", ()))
+    return max(
+        (s for (base, name), s in shared.items() if name in names and item.nodeid.startswith(base)), default=0.0
+    )
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     now = cpu_seconds()
     report.cpu_seconds = now - item.config.stash[_began]  # travels with the report to the process that started all
+    if report.when == "setup":
+        report.cpu_seconds = max(report.cpu_seconds, of_shared_fixtures(item))
     item.config.stash[_began] = now
     return report
 
@@ -59,7 +83,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):
         return
     if config.getoption("--cpu-times") == "write":
-        LIST.write_text("".join(f"{name}\n" for name in sorted(measured) if measured[name] > 1))
+        LIST.write_text("".join(f"{name}\n" for name in sorted(measured) if measured[name] > QUICK))
     if config.getoption("--cpu-times") == "check":
         listed = set(LIST.read_text().split())
         slow = [f"{name}: {s:.1f}" for name, s in measured.items() if s > MOST and name not in listed]

@@ -1,46 +1,21 @@
-"""Made scenes with masks, and ``perturbmap`` run on them in this process, for the tests of images."""
+"""Made scenes with masks, for the tests of images."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from perturbmap import DoubleSGD, PlainStep, StructuredPredictor
-from perturbmap.cli.main import main
 from perturbmap.images import ImageFeatures, segmentation_predictor
+
+from .command import Done, run
 
 #: Options of a quick fit.
 FIT = ["--superpixels", "50", "--jobs", "1"]
-
-
-class Done(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-def run(*arguments: object) -> Done:
-    """The command's entry point, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    before = sys.argv
-    sys.argv = ["perturbmap", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = before
-    assert "Traceback" not in err.getvalue()
-    return Done(code, out.getvalue(), err.getvalue())
 
 
 def scene(seed: int, height: int = 84, width: int = 100) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -25,7 +25,8 @@ from perturbmap.annotate.pictures import LARGEST_SIDE
 from perturbmap.images import Classes, Segmentation, Segmenter
 
 from .annotated import keep_few_words, make_photos, strokes, truth
-from .scenes import coarse, fit_small, quick, run
+from .command import run
+from .scenes import coarse, fit_small, quick
 
 CLASSES = Classes({"grass": 1, "cow": 2, "sky": 7}, void=(0, 255))
 

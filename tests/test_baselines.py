@@ -44,14 +44,14 @@ def ocr_words(n: int) -> tuple[list[Floats], list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "solver", [BCFW(1e-2), BCFW(1e-2, gap_sampling=False, averaging=PolynomialAveraging(1)), BCFW(1e-2, cache=True)]
+    "solver", [BCFW(0.05), BCFW(0.05, gap_sampling=False, averaging=PolynomialAveraging(1)), BCFW(0.05, cache=True)]
 )
 def test_history_and_files_of_a_structured_svm(solver: BCFW, tmp_path: Path) -> None:
     """Primal, dual, gap and oracle calls, without being asked for; the same predictions from a file."""
     X, y = ocr_words(60)
     svm = StructuredPredictor(objective=StructuredHinge(), l2=0.3, solver=solver, random_state=0).fit(X, y)
     last = svm.history_[-1]
-    assert last["gap"] == last["primal"] - last["dual"] <= 1e-2 * last["primal"]
+    assert last["gap"] == last["primal"] - last["dual"] <= 0.05 * last["primal"]
     assert last["oracle_calls"] > 0
     assert svm.score(X, y) > 0.9
     svm.save(tmp_path / "svm")
@@ -74,8 +74,8 @@ def stop_at(n: int) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("objective", "solver"),
     [
-        (StructuredHinge(), BCFW(1e-2)),
-        (StructuredHinge(), BCFW(1e-2, cache=True, averaging=PolynomialAveraging(1))),
+        (StructuredHinge(), BCFW(0.05)),
+        (StructuredHinge(), BCFW(0.05, cache=True, averaging=PolynomialAveraging(1))),
         (ExactLogLikelihood(), LBFGS(1e-6)),
     ],
 )
@@ -143,7 +143,7 @@ def test_hard_label_methods_learn_from_their_own_labels(objective: Objective) ->
     X, y = ocr_words(60)
     some: list[Any] = [*y[:30], *([None] * 20), *(np.where(np.arange(len(w)) == 0, w, None) for w in y[50:])]
     solvers: dict[type, Solver[Any]] = {
-        StructuredHinge: BCFW(1e-3),
+        StructuredHinge: BCFW(1e-2),
         ExactLogLikelihood: LBFGS(),
         LogLikelihood: DoubleSGD(n_passes=5),
     }
@@ -243,7 +243,7 @@ def test_a_solver_with_a_score_of_its_own_is_learned_for() -> None:
     last = svm.history_[-1]
     p = svm.problem(X, y)
     assert last["primal"] == pytest.approx(-p.objective_at(svm.coef_), rel=1e-12)
-    solver = DoubleSGD(n_passes=2000, batch_size=8)
+    solver = DoubleSGD(n_passes=500, batch_size=8)
     by_steps = -p.objective_at(solver.run(p, solver.start(p)).average)
     assert last["dual"] - 1e-9 <= by_steps <= 1.01 * last["primal"]
 

@@ -34,7 +34,8 @@ from perturbmap.images import (
 )
 from perturbmap.images.class_results import class_overlay, class_picture
 
-from .scenes import FIT, coarse, fit_small, make_small, quick, run, scene
+from .command import run
+from .scenes import FIT, coarse, fit_small, make_small, quick, scene
 
 THREE = Classes({"ground": 4, "ellipse": 9, "sky": 7}, void=(0, 255))
 COLOURED = Classes({"ground": (0, 99, 0), "ellipse": (200, 0, 0), "sky": (0, 0, 255)}, void=((0, 0, 0),))

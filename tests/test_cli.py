@@ -1,4 +1,4 @@
-"""The command line through its real entry point, the results that it resumes, and the report in a real browser."""
+"""The command line through its entry point, the results that it resumes, and the report in a real browser."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,13 +25,7 @@ from perturbmap.experiments.ocr.report import Cell
 from perturbmap.experiments.results import Results
 from perturbmap.support.progress import Progress
 
-COMMAND = Path(sys.executable).with_name("perturbmap")
-
-
-def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(COMMAND), *arguments], capture_output=True, text=True, timeout=300, check=False, **options
-    )
+from .command import COMMAND, run
 
 
 def test_help_and_version() -> None:
@@ -41,9 +33,10 @@ def test_help_and_version() -> None:
     for arguments in ([], ["--help"], ["-h"]):
         shown = run(*arguments)
         assert "\n    perturbmap reproduce ocr --quick" in shown.stdout + shown.stderr  # on a line of its own
-    assert run("--version").stdout.strip() == f"perturbmap, version {perturbmap.__version__}"
+    version = subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True)  # it is installed
+    assert version.stdout.strip() == f"perturbmap, version {perturbmap.__version__}"
     text = run("reproduce", "ocr", "--help").stdout
-    for option in ("--method", "--protocol", "--folds", "--threads", "--seed", "--quick", "--out"):
+    for option in ("--method", "--protocol", "--folds", "--jobs", "--seed", "--quick", "--out"):
         assert option in text
 
 
@@ -53,7 +46,7 @@ def test_help_and_version() -> None:
         (["reproduce", "cats"], 2, "No such command 'cats'"),
         (["reproduce", "ocr", "--folds", "3-1"], 2, "must be folds from 0 to 9"),
         (["reproduce", "ocr", "--folds", "0,12"], 2, "must be folds from 0 to 9"),
-        (["reproduce", "ocr", "--threads", "0"], 2, "--threads"),
+        (["reproduce", "ocr", "--jobs", "0"], 2, "--jobs"),
         (["reproduce", "ocr", "--method", "guess"], 2, "guess"),
         (["reproduce", "ocr", "--quick", "--folds", "1"], 2, "--quick is one fold"),
         (["reproduce", "ocr", "--data", "nowhere.data"], 2, "nowhere.data"),
@@ -62,25 +55,23 @@ def test_help_and_version() -> None:
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], code: int, message: str) -> None:
     """Before any work; no traceback."""
     done = run(*arguments)
-    assert done.returncode == code
+    assert done.code == code
     assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_an_error_is_one_line_and_with_debug_a_traceback(tmp_path: Path) -> None:
     """Exit code 1; nothing of the user's is touched."""
     (tmp_path / "results.json").write_text("{ not JSON")
     done = run("reproduce", "ocr", "--quick", "--out", str(tmp_path))
-    assert done.returncode == 1
+    assert done.code == 1
     assert re.fullmatch(r"Error: .*results.json is damaged: remove it, or name another folder.*\n", done.stderr)
-    done = run("--debug", "reproduce", "ocr", "--quick", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
+    with pytest.raises(ValueError, match="is damaged"):  # Python's own traceback
+        run("--debug", "reproduce", "ocr", "--quick", "--out", str(tmp_path))
     assert (tmp_path / "results.json").read_text() == "{ not JSON"
     letters = tmp_path / "letter.data"
     letters.write_text("1\ta\t2\n")
     done = run("reproduce", "ocr", "--quick", "--data", str(letters), "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
+    assert done.code == 1
     assert "is not the letter.data of the OCR data set: line 1" in done.stderr
 
 
@@ -101,7 +92,7 @@ def letter_data(words: Iterable[int]) -> str:
 def test_interrupted_it_resumes_without_running_finished_folds_again(tmp_path: Path) -> None:
     """Ctrl-C: exit code 130, a word, and what was finished is kept; then the same command does the rest."""
     out, some = tmp_path / "out", tmp_path / "letter.data"
-    some.write_text(letter_data(range(0, 6877, 4)))
+    some.write_text(letter_data(range(0, 6877, 12)))
     places = ["--data", str(some), "--out", str(out)]
     arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", "--method", "marginal", *places]
     child = subprocess.Popen(
@@ -127,14 +118,14 @@ def test_interrupted_it_resumes_without_running_finished_folds_again(tmp_path: P
     before = json.loads(results.read_text())["entries"]
     assert run_name("small", "marginal", 0) not in before
     done = run(*arguments)
-    assert done.returncode == 0
+    assert done.code == 0
     assert "1 of 2 runs are there already" in done.stderr
     after = json.loads(results.read_text())["entries"]
     assert {k: after[k] for k in before} == before  # seconds and all: it was not run again
     assert run_name("small", "marginal", 0) in after
     assert str(out / "report.html") in done.stdout
     other = run(*arguments, "--seed", "1")
-    assert other.returncode == 1
+    assert other.code == 1
     assert "holds results with another seed" in other.stderr
 
 
@@ -148,7 +139,9 @@ def test_a_terminal_shows_bars_with_the_time_left(tmp_path: Path) -> None:
 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 110, 0, 0))  # rows and columns
-    arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", "--out", str(tmp_path / "out")]
+    (tmp_path / "letter.data").write_text(letter_data(range(0, 6877, 12)))
+    places = ["--data", str(tmp_path / "letter.data"), "--out", str(tmp_path / "out")]
+    arguments = ["reproduce", "ocr", "--quick", "--method", "perturb-map", *places]
     child = subprocess.Popen([str(COMMAND), *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)
     seen = b""
@@ -173,11 +166,11 @@ def test_a_terminal_shows_bars_with_the_time_left(tmp_path: Path) -> None:
 def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     """All methods, two folds, few words: seconds."""
     ocr = load_ocr()
-    some = np.random.default_rng(0).permutation(len(ocr.X))[:250]
+    some = np.random.default_rng(0).permutation(len(ocr.X))[:120]
     ocr = type(ocr)([ocr.X[i] for i in some], [ocr.y[i] for i in some], ocr.folds[some])
     folder = tmp_path_factory.mktemp("experiment")
     results = Results(folder, "ocr", {"seed": 0, "quick": True}, "test")
-    experiment = Experiment.make(ocr, seed=0, n_threads=1, quick=True)
+    experiment = Experiment.make(ocr, seed=0, n_jobs=1, quick=True)
     experiment.run(results, list(METHODS), ["small", "large"], [0, 1], Progress())
     return results, ocr_report.write(results, ocr, folder / "report.html")
 
@@ -266,12 +259,11 @@ def test_results_from_another_version_or_other_data_do_not_mix(tmp_path: Path) -
     with pytest.raises(ValueError, match="other data or another version"):
         Results(tmp_path, "ocr", {"seed": 0}, "two")
     ocr = load_ocr()
-    whole = Experiment.make(ocr, seed=0, n_threads=1, quick=True).fingerprint
+    whole = Experiment.make(ocr, seed=0, n_jobs=1, quick=True).fingerprint
     part = type(ocr)(ocr.X[:-1], ocr.y[:-1], ocr.folds[:-1])
-    assert Experiment.make(part, seed=0, n_threads=1, quick=True).fingerprint != whole
+    assert Experiment.make(part, seed=0, n_jobs=1, quick=True).fingerprint != whole
     done = run("reproduce", "ocr", "--quick", "--out", "/sys/kernel")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert done.code == 1
 
 
 def test_trainings_are_compared_fold_by_fold() -> None:

@@ -32,11 +32,10 @@ def assert_close(actual: Any, expected: Any, rtol: float = 1e-12, atol: float = 
 
 
 @every_kind
-@pytest.mark.parametrize("seed", range(3))
-def test_a_structure_answers_as_its_definition_does(kind: Kind, seed: int) -> None:
-    """Values, pins, moments, batches, copies, threads and sums, on some hundred instances for each seed."""
+def test_a_structure_answers_as_its_definition_does(kind: Kind) -> None:
+    """Values, pins, moments, batches, copies, threads and sums, on some hundred instances; ``make fuzz`` has more."""
     pm.testing.check_structure(
-        kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=8, seed=seed, tolerance=1e-11
+        kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=8, tolerance=1e-11
     )
 
 
@@ -238,7 +237,7 @@ def test_an_objective_keeps_to_its_contract(objective: pm.Objective, kind: Kind)
         with pytest.raises(TypeError, match="sums over all labellings"):
             objective.check(kind.structure)
         return
-    pm.testing.check_objective(objective, kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=2)
+    pm.testing.check_objective(objective, kind.structure, kind.make, kind.definition, sizes=kind.sizes, n_repeats=1)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ def test_a_marginal_method_keeps_to_its_contract(method: pm.MarginalMethod, kind
         (pm.DoubleSGD(n_passes=10, averaging=pm.SuffixAveraging(0.3), step=pm.PlainStep(0.5)), {}),
         (pm.DoubleSGD(min_steps=20, n_passes=1, averaging=pm.UniformAveraging()), {}),
         # Its memory of past gradients is no part of a state: it ends at the same maximum, by other steps.
-        (pm.LBFGS(1e-6), {"resumes_exactly": False, "tolerance": 1e-5}),
+        (pm.LBFGS(1e-4), {"resumes_exactly": False, "tolerance": 1e-3}),
         (pm.BCFW(), {"tolerance": 0.01}),
         (pm.BCFW(0.1, 50, gap_sampling=False, pairwise_steps=False), {}),
         (pm.BCFW(0.05, 50, cache=True, averaging=pm.PolynomialAveraging(1)), {}),

@@ -47,6 +47,23 @@ def busy() -> None:
         pass
 
 
+@pytest.fixture(scope="module")
+def busy_for_all() -> None:
+    """The same, once."""
+    until = cpu_times.cpu_seconds() + 0.05
+    while cpu_times.cpu_seconds() < until:
+        pass
+
+
+@pytest.mark.usefixtures("busy_for_all")
+@pytest.mark.parametrize("case", [1, 2])
+def test_a_fixture_that_is_shared_counts_for_all_who_use_it(case: int, request: pytest.FixtureRequest) -> None:
+    """For the second who uses it as for the first; what uses none has none."""
+    assert cpu_times.of_shared_fixtures(request.node) >= 0.04
+    assert cpu_times.measured[cpu_times.function_of(request.node.nodeid)] >= 0.04 * case
+    assert cpu_times.of_shared_fixtures(SimpleNamespace(nodeid=request.node.nodeid)) == 0  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("busy")
 def test_the_seconds_of_fixtures_are_counted(request: pytest.FixtureRequest) -> None:
     """They are there by the time that the test itself runs."""

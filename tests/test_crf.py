@@ -151,11 +151,10 @@ def crfsuite_features(x: Floats) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fold", [0, 1])
-def test_the_crf_is_that_of_crfsuite(fold: int, tmp_path: Path) -> None:
+def test_the_crf_is_that_of_crfsuite(tmp_path: Path) -> None:
     """The same convex problem, l2 = 2 c2 / N: the same optimum, and the same letters."""
     X, y, folds = load_ocr()
-    train, test = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+    train, test = np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)
     c2 = 1.0
     X_train, y_train = [X[i] for i in train], [y[i] for i in train]
     loss, tagger = crfsuite_fit(X_train, y_train, c2, tmp_path / "model", 1e-6)

@@ -59,7 +59,7 @@ def test_a_cluster_gives_the_bits_of_one_process(cluster: Any, store: pm.Store) 
 @pytest.mark.slow
 def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
     """Its part of a round is run again by the others: the fit ends with the same weights."""
-    settings = {"sgd": pm.DoubleSGD(n_passes=30, batch_size=8)}
+    settings = {"sgd": pm.DoubleSGD(n_passes=12, batch_size=8)}
     expected = in_rounds(n_jobs=1, **settings).fit(store, store.y).coef_
     workers = cluster.run(os.getpid)
     killed: list[int] = []
@@ -67,14 +67,14 @@ def test_a_killed_worker_changes_nothing(cluster: Any, store: pm.Store) -> None:
 
     def kill_one(info: dict[str, Any]) -> None:
         rounds.append(info["iteration"])
-        if info["iteration"] == 20:
+        if info["iteration"] == 8:
             killed.append(next(iter(workers.values())))
             # A moment later, so that it dies at work.
             threading.Timer(0.01, os.kill, (killed[0], signal.SIGKILL)).start()
 
     with joblib.parallel_config(backend="dask"):
         found = in_rounds(n_jobs=-1, **settings).fit(store, store.y, callback=kill_one).coef_
-    assert rounds[-1] == 120
+    assert rounds[-1] == 48
     assert not Path(f"/proc/{killed[0]}").exists() or killed[0] not in cluster.run(os.getpid).values()
     np.testing.assert_array_equal(found, expected)
 
@@ -96,7 +96,7 @@ import sys
 import perturbmap as pm
 from tests.stored import rounds
 store = pm.Store(sys.argv[1])
-sgd = pm.DoubleSGD(n_passes=40, batch_size=8)
+sgd = pm.DoubleSGD(n_passes=12, batch_size=8)
 def say(info):
     print(info["iteration"], flush=True)
 estimator = rounds(sgd, n_jobs=1).fit(store, store.y, checkpoint=sys.argv[2], callback=say)
@@ -111,14 +111,14 @@ def test_a_killed_driver_resumes_from_its_last_round(tmp_path: Path, store: pm.S
     command = [sys.executable, "-c", DRIVER, *paths]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
-    while int(process.stdout.readline()) < 50:
+    while int(process.stdout.readline()) < 15:
         pass
     process.kill()
     process.wait()
     process.stdout.close()
     again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert int(again.stdout.split()[0]) >= 50  # it went on, and did not begin again
-    expected = in_rounds(pm.DoubleSGD(n_passes=40, batch_size=8), n_jobs=1).fit(store, store.y).coef_
+    assert int(again.stdout.split()[0]) >= 15  # it went on, and did not begin again
+    expected = in_rounds(pm.DoubleSGD(n_passes=12, batch_size=8), n_jobs=1).fit(store, store.y).coef_
     np.testing.assert_array_equal(pm.StructuredPredictor.load(paths[2]).coef_, expected)
 
 
@@ -191,7 +191,7 @@ def test_rounds_reach_the_error_of_a_single_run(tmp_path: Path) -> None:
     words = pm.Store(folder)
     assert len(words.shards) in (4, 5)
     wrong = []
-    sgd = pm.DoubleSGD(n_passes=40, step=pm.PlainStep(1))
+    sgd = pm.DoubleSGD(n_passes=20, step=pm.PlainStep(1))
     for solver in (sgd, pm.LocalSGD(sgd)):
         reader = pm.StructuredPredictor(l2=1e-4, solver=solver, random_state=0).fit(words, words.y)
         read = reader.predict([X[i] for i in test])
@@ -261,8 +261,8 @@ print(weights.tobytes().hex())
 def test_rounds_do_not_depend_on_the_threads_of_blas(tmp_path: Path) -> None:
     """With guessed labels and calibration too, which the driver computes."""
     rng = np.random.default_rng(0)
-    X = [rng.normal(size=(500, 2000)).astype(np.float32) for _ in range(6)]
-    y = [rng.integers(8, size=500) for _ in X]
+    X = [rng.normal(size=(200, 1500)).astype(np.float32) for _ in range(6)]
+    y = [rng.integers(8, size=200) for _ in X]
     pm.write_store(tmp_path / "s", X, y, classes=range(8), shard_bytes=X[0].nbytes * 3)
     command = [sys.executable, "-c", WEAK, str(tmp_path / "s")]
     found = [

@@ -1,9 +1,7 @@
 """The README's snippets and the examples run, and do what they say."""
 
-import os
 import re
-import subprocess
-import sys
+import runpy
 import warnings
 from pathlib import Path
 
@@ -24,16 +22,6 @@ CLAIMS = {
     "plot_own_solver": (r"learned .*: (.*)% of the cells", (85, 100)),
     "plot_snakes": (r"(.*) % of the cells of the test snakes", (99, 100)),
 }
-
-# Every warning is an error, but for those that third parties give at import, before the example has begun.
-RUN = """
-import runpy, sys, warnings
-import matplotlib.pyplot as plt
-import skimage.segmentation, sklearn.model_selection
-warnings.simplefilter("error")
-plt.show = lambda: print("figures:", plt.get_fignums())
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
 
 
 def test_the_snippets_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,13 +47,21 @@ def test_every_example_has_its_claim() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLAIMS)
-def test_an_example_draws_one_figure_and_bears_out_its_text(name: str) -> None:
+def test_an_example_draws_one_figure_and_bears_out_its_text(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It warns of nothing, ends with one figure, and prints a number that is as its text says."""
-    command = [sys.executable, "-c", RUN, str(ROOT / "examples" / f"{name}.py")]
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "MPLBACKEND": "Agg"})
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-1] == "figures: [1]"
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    plt.close("all")
+    monkeypatch.setattr(plt, "show", lambda: print("figures:", plt.get_fignums()))
+    with warnings.catch_warnings(), plt.rc_context():
+        warnings.simplefilter("error")
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    plt.close("all")
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "figures: [1]"
     pattern, (low, high) = CLAIMS[name]
-    found = re.search(pattern, run.stdout)
-    assert found is not None, run.stdout
+    found = re.search(pattern, printed)
+    assert found is not None, printed
     assert low <= float(found.group(1).split()[-1]) <= high

@@ -14,8 +14,8 @@ import pytest
 from perturbmap import BruteForce, grid_edges, uai
 from perturbmap.uai import Factor, FactorGraph, PairwiseModel
 
+from .command import COMMAND, run
 from .factor_graphs import Listed, random_binary_graph
-from .test_cli import COMMAND, run
 from .test_uai import PUBLISHED
 
 
@@ -40,7 +40,7 @@ def test_a_chain_is_solved_exactly(published: Path, tmp_path: Path) -> None:
     """What was read, the structure, bound, exact value, best labelling and marginals are shown, and written."""
     out = tmp_path / "new" / "out"
     done = run("infer", str(published), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "3 variables with 2 to 3 labels, 2 factors (2 over 2 variables)" in done.stdout
     assert "Structure:   Chain: each variable depends on the next" in done.stdout
     assert "Exact:       log Z  = 0.693147   (log10: 0.301030)" in done.stdout
@@ -54,10 +54,10 @@ def test_a_chain_is_solved_exactly(published: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(marginals, [3, 2, 0.5, 0.5, 2, 0.282, 0.718, 3, 0.641518, 0.093906, 0.264576])
     before = (out / "three.uai.PR").stat().st_mtime_ns
     again = run("infer", str(published), "--out", str(out))
-    assert again.returncode == 2
+    assert again.code == 2
     assert "three.uai.PR exists" in again.stderr
     assert (out / "three.uai.PR").stat().st_mtime_ns == before
-    assert run("infer", str(published), "--out", str(out), "--overwrite").returncode == 0
+    assert run("infer", str(published), "--out", str(out), "--overwrite").code == 0
 
 
 def test_evidence_is_used(published: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_evidence_is_used(published: Path, tmp_path: Path) -> None:
     for text in ("1 2 1", "1\n1 2 1"):
         evidence.write_text(text)
         done = run("infer", str(published), "--evidence", str(evidence))
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.stderr
         assert "1 variable observed" in done.stdout
         assert "zeros of factors leave one label to 1 more variable" in done.stdout
         assert "1 variable not known" in done.stdout
@@ -79,7 +79,7 @@ def test_a_small_graph_is_exact(tmp_path: Path) -> None:
     graph = random_binary_graph(np.random.default_rng(3))
     uai.write_factors(tmp_path / "graph.uai", graph)
     done = run("infer", str(tmp_path / "graph.uai"), "--max-seconds", "0", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "Structure:   BinaryGraph: two labels" in done.stdout
     assert "exchanged" in done.stdout
     value = float((tmp_path / "graph.uai.PR").read_text().split()[1])
@@ -88,16 +88,13 @@ def test_a_small_graph_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_graph_is_estimated(tmp_path: Path) -> None:
-    """In an interval, which is said, as is how the marginals were got; the seed decides them."""
+    """In an interval, which is said, as is how the marginals were got."""
     path = grid(tmp_path / "grid.uai", 18, 18)
     arguments = ["infer", str(path), "--max-seconds", "600", "--perturbations", "50", "--out"]
     done = run(*arguments, str(tmp_path / "a"))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "by particles\n             from " in done.stdout
     assert "Marginals, by particles, standard errors up to 0." in done.stdout
-    run(*arguments, str(tmp_path / "b"))
-    a, b = ((tmp_path / name / "grid.uai.MAR").read_text() for name in "ab")
-    assert a == b
 
 
 def test_a_graph_is_bounded(tmp_path: Path) -> None:
@@ -105,7 +102,7 @@ def test_a_graph_is_bounded(tmp_path: Path) -> None:
     path = grid(tmp_path / "graph.uai", 20, 20)
     arguments = ["infer", str(path), "--perturbations", "50", "--max-seconds", "0", "--out"]
     done = run(*arguments, str(tmp_path / "a"))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "Structure:   BinaryGraph: two labels" in done.stdout
     assert "Exact" not in done.stdout
     assert "Estimate:    none; not one group" in done.stdout
@@ -120,12 +117,15 @@ def test_a_graph_is_bounded(tmp_path: Path) -> None:
     assert a == b != c
 
 
-def test_many_variables_and_labels_are_abridged_on_the_screen(tmp_path: Path) -> None:
+def test_many_variables_and_labels_are_abridged_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twenty lines and eight labels; all of them in the file."""
     path = tmp_path / "wide.uai"
     factors = [Factor((v,), np.arange(1.0, 31.0)) for v in range(500)]
     uai.write_factors(path, FactorGraph([30] * 500, factors))
-    done = run("infer", "wide.uai", "--out", "out", cwd=tmp_path)  # lines are as long as the paths they name
+    monkeypatch.chdir(tmp_path)
+    done = run("infer", "wide.uai", "--out", "out")  # lines are as long as the paths they name
     assert len(done.stdout.splitlines()) < 40
     assert max(map(len, done.stdout.splitlines())) < 250
     assert "(480 more)" in done.stdout
@@ -146,7 +146,7 @@ def test_bad_models_are_one_line_and_exit_code_1(text: str, message: str, tmp_pa
     path = tmp_path / "bad.uai"
     path.write_text(text)
     done = run("infer", str(path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
+    assert done.code == 1
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
@@ -164,7 +164,7 @@ def test_cycles_of_many_labels_are_solved_and_say_how_well(sign: float, certain:
     )
     uai.write_factors(path, graph)
     done = run("infer", str(path), "--out", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     f = PairwiseModel.of(graph).potentials
     assert "Graph: 15 pairs with cycles, 3 labels, approximate" in done.stdout
     assert f"{BruteForce().maximise(f)[1][0]:.6f}" in done.stdout
@@ -181,7 +181,7 @@ def test_wrong_usage_is_exit_code_2(published: Path, tmp_path: Path) -> None:
         [str(published), "--perturbations", "1"],
     ):
         done = run("infer", *arguments)
-        assert done.returncode == 2
+        assert done.code == 2
         assert "Traceback" not in done.stderr
     assert "perturbmap infer model.uai" in run("--help").stdout
 

@@ -17,9 +17,8 @@ pytest.importorskip("skimage", reason='needs pip install "perturbmap[images]"')
 if not sys.platform.startswith("linux"):
     pytest.skip("looks at /proc", allow_module_level=True)
 
-from .scenes import fit_small, make_small, run
-
-COMMAND = Path(sys.executable).with_name("perturbmap")
+from .command import COMMAND, run
+from .scenes import fit_small, make_small
 
 
 class Child:
@@ -111,7 +110,7 @@ def test_while_libraries_are_loaded(library: str, small: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.4, 1.5])
+@pytest.mark.parametrize("seconds", [0.0, 0.7])
 def test_while_processes_start_and_work(seconds: float, small: Path) -> None:
     """Theirs is the same Ctrl-C, on a terminal: they say nothing, and are gone."""
     child = start_fit(small, "--jobs", 2)

@@ -55,7 +55,7 @@ def test_draws_are_averaged_between_two_products() -> None:
 def test_it_ends_at_the_optimum_of_fresh_noise() -> None:
     """As far up as stochastic steps come in many times the time; weights that must not be negative are not."""
     problem = graph_problem(20, l2=0.01)
-    solver, other = pm.LBFGS(), pm.DoubleSGD(min_steps=8000)
+    solver, other = pm.LBFGS(), pm.DoubleSGD(min_steps=3000)
     state = solver.run(problem, solver.start(problem))
     found, long = (fresh_objective(problem, w) for w in (state.w, other.run(problem, other.start(problem)).average))
     assert found > long - 0.01 * abs(long)

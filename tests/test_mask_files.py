@@ -18,7 +18,8 @@ from PIL import Image, ImageFilter
 from perturbmap.images import ImageError, Masks, MaskWarning, Segmenter, SkippedImageWarning, read_mask
 from perturbmap.images.mask_files import same_shape
 
-from .scenes import coarse, fit_small, make_small, quick, run, scene
+from .command import run
+from .scenes import coarse, fit_small, make_small, quick, scene
 
 Grey = NDArray[np.uint8]
 

@@ -25,8 +25,8 @@ from perturbmap.experiments.results import Results
 from perturbmap.images import paint
 from perturbmap.support.progress import Progress
 
+from .command import run
 from .msrc_folder import make_folder
-from .test_cli import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
 
@@ -232,14 +232,14 @@ def test_the_command_makes_a_table_and_a_page_and_goes_on(folder: Path, cache: P
         "weighted",
     )
     done = run(*arguments)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "weighted marginal perturb&MAP, loss-aware" in done.stdout
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for words in ("horse and mountain", "the truth", 'id="confusion"', "its probabilities", "flower"):
         assert words in page
     entries = json.loads((tmp_path / "out" / "results.json").read_text())["entries"]
     again = run(*arguments)
-    assert again.returncode == 0
+    assert again.code == 0
     assert again.stdout == done.stdout
     assert json.loads((tmp_path / "out" / "results.json").read_text())["entries"] == entries
 
@@ -268,6 +268,6 @@ def test_a_folder_that_lacks_something_is_told_what(
     shutil.copytree(folder, root)
     spoil(root)
     done = run("reproduce", "msrc", "--data", str(root), "--out", str(tmp_path / "out"), "--cache", str(cache))
-    assert done.returncode == 1
+    assert done.code == 1
     assert re.search(message, done.stderr), done.stderr
     assert "Traceback" not in done.stderr

@@ -19,7 +19,8 @@ from perturbmap.images import FeatureCache, Masks, Segmenter, TrainingSet, featu
 from perturbmap.images.reading import image_size
 from perturbmap.images.voc import prepare_voc
 
-from .scenes import coarse, quick, run, scene
+from .command import run
+from .scenes import coarse, quick, scene
 
 #: What is stored, for each EXIF orientation, of a picture that shall be shown as ``a``.
 STORED: dict[int, Any] = {

@@ -8,6 +8,8 @@ import time
 from importlib.metadata import metadata
 from pathlib import Path
 
+import pytest
+
 import perturbmap as pm
 
 HEAVY = ["torch", "skimage", "matplotlib", "pandas", "h5py", "joblib"]
@@ -36,6 +38,12 @@ def test_what_is_not_used_is_not_imported() -> None:
     learning = _loaded_after("import perturbmap as pm; pm.StructuredPredictor, pm.datasets.load_ocr")
     assert "sklearn" in learning
     assert not set(learning) & {"torch", "skimage", "matplotlib", "pandas", "h5py"}
+
+
+def test_modules_of_torch_do_without_its_compiler() -> None:
+    """Which takes as long to load as torch itself."""
+    pytest.importorskip("torch")
+    assert "torch._dynamo" not in _loaded_after("import perturbmap.nn")
 
 
 def test_every_public_name_is_there_and_listed() -> None:

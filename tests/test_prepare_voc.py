@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,9 @@ from perturbmap.images import SkippedImageWarning, labels_from_boxes
 from perturbmap.images.reading import image_size
 from perturbmap.images.voc import prepare_voc, scale_box
 
+from .command import run
+
 HORSE, PERSON = 13, 15
-COMMAND = Path(sys.executable).with_name("perturbmap")
 
 
 def classes(width: int, height: int, index: int) -> NDArray[np.uint8]:
@@ -211,11 +210,12 @@ def test_scaled_boxes_hold_what_they_held() -> None:
 def test_the_command_prepares_a_folder(voc: Path, tmp_path: Path) -> None:
     """Counts on standard output, warnings as one line; a second run refuses."""
     (voc / "Annotations" / "g.xml").write_text("<annotation>")
-    arguments = [str(COMMAND), "prepare-voc", str(voc), "--class", "horse", "--out", str(tmp_path / "out")]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=True)
+    arguments = ["prepare-voc", voc, "--class", "horse", "--out", tmp_path / "out"]
+    done = run(*arguments)
+    assert done.code == 0
     assert "medium          3 images" in done.stdout
     assert done.stderr.startswith("Warning: left out: ")
     assert "g.xml" in done.stderr
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 1
+    done = run(*arguments)
+    assert done.code == 1
     assert "exists" in done.stderr

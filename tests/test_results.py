@@ -22,9 +22,8 @@ from PIL import Image
 from perturbmap.images import Segmenter
 from perturbmap.images.folders import list_images
 
-from .scenes import FIT, Done, coarse, make_small, quick, run
-
-COMMAND = Path(sys.executable).with_name("perturbmap")
+from .command import COMMAND, Done, run
+from .scenes import FIT, coarse, make_small, quick
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,8 @@ from perturbmap.images.superpixels import stretch
 from perturbmap.images.time_estimate import seconds_to_fit
 from perturbmap.solvers.double_sgd import Passes
 
-from .scenes import FIT, Done, coarse, fit_small, make_small, quick, run, scene
+from .command import Done, run
+from .scenes import FIT, coarse, fit_small, make_small, quick, scene
 
 
 def save_as(kind: str, image: NDArray[np.uint8], path: Path) -> Path:

@@ -25,7 +25,7 @@ FLAT = [Measured(seconds=float(n), n_done=n, memory=200.0 * 2**20, files=7, thre
 def test_a_short_soak_is_flat() -> None:
     """Fits, predictions, files and stores for some seconds, in a process of their own."""
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz.soak", "--minutes", "0.15", "--seed", "1"],
+        [sys.executable, "-m", "fuzz.soak", "--minutes", "0.1", "--seed", "1"],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,

@@ -22,7 +22,7 @@ from perturbmap.experiments.tagging.learning import Job, run
 from perturbmap.experiments.tagging.plan import METHODS, OURS, PEER, Effort
 from perturbmap.support.progress import Progress
 
-from .test_cli import run as command
+from .command import run as command
 
 EFFORT = Effort(n_passes=3, min_steps=20, n_hinge_passes=3, tolerance=0.05, n_perturbations=3)
 SIZES = {"train": 60, "dev": 15, "test": 20}
@@ -327,9 +327,9 @@ def test_the_command_writes_a_report(folder: Path, tmp_path: Path) -> None:
     ]
     assert "| CRF |" in command(*options).stdout
     before = (tmp_path / "out" / "results.json").read_bytes()
-    assert command(*options).returncode == 0
+    assert command(*options).code == 0
     assert (tmp_path / "out" / "results.json").read_bytes() == before
     assert (tmp_path / "out" / "report.html").is_file()
     missing = command("reproduce", "tagging", "--data", str(tmp_path), "--quick", "--out", str(tmp_path / "none"))
-    assert missing.returncode != 0
+    assert missing.code != 0
     assert "must hold the sentences of train" in missing.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perturbmap.cli.options import method_option, once_each, out_option, seed_option
+from perturbmap.cli.options import jobs_option, method_option, once_each, out_option, seed_option
 
 
 class Folds(click.ParamType[list[int]]):
@@ -47,7 +47,7 @@ class Folds(click.ParamType[list[int]]):
     help="small: train on one fold, test on nine. large: the other way round. Both by default.",
 )
 @click.option("--folds", type=Folds(), help="Folds to run, such as 0 or 0,3-5. All ten by default.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads to use. All cores by default.")
+@jobs_option
 @seed_option
 @click.option("--quick", is_flag=True, help="The paper's methods on one fold of the small protocol: under a minute.")
 @click.option(
@@ -60,7 +60,7 @@ def ocr(
     methods: tuple[str, ...],
     protocols: tuple[str, ...],
     folds: list[int] | None,
-    threads: int | None,
+    jobs: int | None,
     seed: int,
     quick: bool,
     data: Path | None,
@@ -75,7 +75,7 @@ def ocr(
     from perturbmap.experiments.ocr import report as ocr_report
     from perturbmap.experiments.ocr.experiment import Experiment
     from perturbmap.experiments.ocr.plan import METHODS
-    from perturbmap.experiments.results import Results
+    from perturbmap.experiments.results import Results, machine
     from perturbmap.support.progress import Bars
 
     if quick and (protocols or folds):
@@ -83,7 +83,7 @@ def ocr(
     ocr_report.check_installed()
     folder = out or Path("perturbmap-ocr-quick" if quick else "perturbmap-ocr")
     words = load_ocr(data)
-    experiment = Experiment.make(words, seed=seed, n_threads=threads, quick=quick)
+    experiment = Experiment.make(words, seed=seed, n_jobs=jobs or int(machine()["cores"]), quick=quick)
     settings = {"seed": seed, "quick": quick, "data": data.name if data else "package"}
     results = Results(folder, "ocr", settings, experiment.fingerprint)
     bars = Bars()

@@ -15,6 +15,7 @@ from perturbmap.nn.chains import marginals, objectives
 from perturbmap.nn.chains.batch import ChainBatch
 from perturbmap.nn.chains.sweep import Key
 from perturbmap.nn.chains.targets import TensorTargets
+from perturbmap.nn.compiling import not_compiled
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
 from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
@@ -135,8 +136,7 @@ class StructuredLoss(_PerturbedLayer):
             raise ValueError(f'reduction must be "mean", "sum" or "none", but is {reduction!r}.')
         self.reduction = reduction
 
-    # It leaves torch for the core: a compiled graph is broken here, and goes on after it.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
+    @not_compiled
     def forward(
         self,
         unary: Tensor | Ragged,
@@ -260,7 +260,7 @@ class Marginals(_PerturbedLayer):
         method.check(self.structure)
         self.method = method
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
+    @not_compiled
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
         chains = self._chains(unary, pairwise, edges, mask) if marginals.is_known(self.method) else None
@@ -283,7 +283,7 @@ class BestLabelling(_Layer):
     def __init__(self, structure: Structure | None = None) -> None:
         super().__init__(structure)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch gives it no type
+    @not_compiled
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
         chains = self._chains(unary, pairwise, edges, mask)

@@ -14,11 +14,13 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
@@ -27,23 +29,38 @@ from threadpoolctl import threadpool_limits
 from perturbmap.data import Dataset
 from perturbmap.datasets import OCR
 from perturbmap.estimator import FitInterruptedWarning, StructuredPredictor
+from perturbmap.experiments.ocr.closer_look import LETTERS, N_PERTURBATIONS, Curve, compare_marginals, shown_words
 from perturbmap.experiments.ocr.plan import METHODS
 from perturbmap.experiments.results import Results
-from perturbmap.inference import COUNTED, EXACT, INTEGRATED, PINNED, decode, marginals
+from perturbmap.inference import EXACT, decode, marginals
 from perturbmap.models import SequenceModel
-from perturbmap.potentials import Floats, Potentials
+from perturbmap.potentials import Floats
 from perturbmap.structures import Chain
 from perturbmap.support.progress import Progress
-from perturbmap.support.threads import threads
 from perturbmap.task_losses import Hamming
 
-LETTERS = list("abcdefghijklmnopqrstuvwxyz")
 HALF_DECADE = 10**0.5
-#: Test words on which marginals are compared, and words shown.
+#: Test words on which marginals are compared.
 N_COMPARED = {"small": 500, "large": 500, "quick": 100}
-N_SHOWN = 9
-N_PERTURBATIONS = 100
-N_BINS = 10
+
+
+_Work = TypeVar("_Work", bound=Callable[..., Any])
+
+
+def _alone(work: _Work) -> _Work:
+    """The same work, in one thread of BLAS; it keeps its passes, and a fit that Ctrl-C has cut short is no result."""
+
+    @wraps(work)
+    def done(*arguments: Any) -> Any:
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the report says how far they got
+            warnings.simplefilter("error", FitInterruptedWarning)
+            try:
+                return work(*arguments)
+            except FitInterruptedWarning:
+                raise KeyboardInterrupt from None
+
+    return cast(_Work, done)
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ class Experiment:
     ocr: OCR
     X: list[Floats]
     seed: int
-    n_threads: int | None
+    n_jobs: int
     quick: bool
 
     @property
@@ -65,10 +82,10 @@ class Experiment:
         return digest.hexdigest()
 
     @classmethod
-    def make(cls, ocr: OCR, *, seed: int, n_threads: int | None, quick: bool) -> Experiment:
+    def make(cls, ocr: OCR, *, seed: int, n_jobs: int, quick: bool) -> Experiment:
         """Scales the letters to unit length."""
         X = [x / np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True)) for x in ocr.X]
-        return cls(ocr, X, seed, n_threads, quick)
+        return cls(ocr, X, seed, n_jobs, quick)
 
     def _plan(self, protocol: str) -> str:
         """The key of what is done for a protocol: a quick look does the same for both."""
@@ -82,36 +99,40 @@ class Experiment:
         folds: Sequence[int],
         progress: Progress,
     ) -> None:
-        """Fills in what is missing of the results: choices of l2, folds, and a closer look at the first fold."""
+        """Fills in what is missing of the results: choices of l2, folds, and a closer look at the first fold.
+
+        Each choice and each fold has one thread: two processes of one thread take less time than one of two. How many
+        processes there are changes no result.
+        """
         tasks = [(p, m, f) for p in protocols for m in methods for f in folds]
         missing = [task for task in tasks if run_name(*task) not in results]
         progress.start(len(tasks), len(tasks) - len(missing))
-        with threadpool_limits(threads(self.n_threads)), warnings.catch_warnings():
-            # Passes are what they are given; the report says how far they got.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            # A fit that Ctrl-C has cut short is no result.
-            warnings.simplefilter("error", FitInterruptedWarning)
-            for protocol, method, fold in missing:
-                name = f"{protocol} {METHODS[method].name}"
-                try:
-                    if choice_name(protocol, method) not in results:
-                        progress.begin(f"{name}: l2")
-                        results[choice_name(protocol, method)] = self._choose(protocol, method, folds[0], progress)
-                    progress.begin(f"{name}: fold {fold}")
-                    l2 = results[choice_name(protocol, method)]["l2"]
-                    closer = look_name(protocol, method) not in results
-                    entry, look = self._run_fold(protocol, method, fold, l2, closer, progress)
-                except FitInterruptedWarning:
-                    raise KeyboardInterrupt from None
-                if look is not None:
-                    results[look_name(protocol, method)] = look
-                results[run_name(protocol, method, fold)] = entry
-                progress.finish(entry["error"])
+        n_jobs = max(1, min(self.n_jobs, len(missing)))
+        told = progress if n_jobs == 1 else Progress()  # how far other processes are, nobody knows
+        bare = replace(self, ocr=self.ocr._replace(X=[]))
+        with Parallel(n_jobs, return_as="generator_unordered") as pool:
+            searched = dict.fromkeys((p, m) for p, m, _ in missing if choice_name(p, m) not in results)
+            if searched:
+                progress.begin(f"l2 of {len(searched)} methods")
+            for name, choice in pool(delayed(bare._choose)(p, m, folds[0], told) for p, m in searched):
+                results[name] = choice
+            looked_at: set[str] = set()
+
+            def fold_of(protocol: str, method: str, fold: int) -> Any:
+                l2, look = results[choice_name(protocol, method)]["l2"], look_name(protocol, method)
+                closer = look not in results and look not in looked_at
+                looked_at.add(look)
+                return delayed(bare._run_fold)(protocol, method, fold, l2, closer, told)
+
+            for protocol, method, fold, entries in pool(fold_of(*task) for task in missing):
+                results.update(entries)
+                progress.begin(_title(protocol, method, fold))
+                progress.finish(entries[run_name(protocol, method, fold)]["error"])
 
     def _estimator(self, protocol: str, method: str, l2: float) -> StructuredPredictor:
         return StructuredPredictor(
             SequenceModel(),
-            Chain(self.n_threads),
+            Chain(1),
             METHODS[method].objective,
             l2=l2,
             solver=METHODS[method].solvers[self._plan(protocol)],
@@ -126,8 +147,10 @@ class Experiment:
 
     # The choice of l2.
 
-    def _choose(self, protocol: str, method: str, fold: int, progress: Progress) -> dict[str, Any]:
-        """The l2 of least error on held-out words; neighbours are tried until both are worse."""
+    @_alone
+    def _choose(self, protocol: str, method: str, fold: int, progress: Progress) -> tuple[str, dict[str, Any]]:
+        """The l2 of least error on held-out words, by its name; neighbours are tried until both are worse."""
+        progress.begin(f"{protocol} {METHODS[method].name}: l2")
         train, _ = self.ocr.split(protocol, fold)
         # Shuffled: the words are sorted, and a run of them would hold words that occur nowhere else.
         splits = list(KFold(5, shuffle=True, random_state=self.seed).split(train))
@@ -155,24 +178,27 @@ class Experiment:
         while best != least:
             best = least
             least = min((float(f"{best * step:.2g}") for step in (1, HALF_DECADE, 1 / HALF_DECADE)), key=error)
-        return {
+        choice = {
             "l2": best,
             "tried": [[l2, errors[l2]] for l2 in sorted(errors)],
             "fold": fold,
             "seconds": time.perf_counter() - start,
         }
+        return choice_name(protocol, method), choice
 
     # One fold.
 
+    @_alone
     def _run_fold(
         self, protocol: str, method: str, fold: int, l2: float, closer: bool, progress: Progress
-    ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """What goes into the table, and with ``closer``, a closer look."""
+    ) -> tuple[str, str, int, dict[str, dict[str, Any]]]:
+        """What goes into the table, and with ``closer``, a closer look, by their names."""
+        progress.begin(_title(protocol, method, fold))
         train, test = self.ocr.split(protocol, fold)
         X, y = self._words(test)
         data, truth = Dataset.from_examples(X), np.searchsorted(LETTERS, np.concatenate(y)).astype(np.int32)
 
-        structure = Chain(self.n_threads)
+        structure = Chain(1)
 
         def error_of(w: Floats) -> float:
             return float(np.mean(structure.argmax(SequenceModel().potentials(w, data, len(LETTERS))) != truth))
@@ -188,85 +214,25 @@ class Experiment:
             "seconds": seconds,
             "iterations": est.n_iter_,
         }
+        entries = {run_name(protocol, method, fold): entry}
         if not closer:
-            return entry, None
+            return protocol, method, fold, entries
         rng = np.random.default_rng(self.seed)
         some = rng.permutation(test)[: N_COMPARED[self._plan(protocol)]]
-        f = est.potentials(self._words(some)[0])
-        return entry, {
+        X, y = self._words(some)
+        f = est.potentials(X)
+        look = {
             "fold": fold,
             "n_compared": len(some),
             "curve": curve.points,
-            "marginals": self._compare_marginals(f, some),
-            "examples": self._examples(est, f, some),
+            "marginals": compare_marginals(f, np.searchsorted(LETTERS, np.concatenate(y)), self.seed),
+            "examples": shown_words(est, f, X, y, some),
         }
-
-    def _compare_marginals(self, f: Potentials, words: NDArray[np.intp]) -> dict[str, Any]:
-        """How far each kind of marginals is from the exact ones, and how well calibrated."""
-        truth = np.searchsorted(LETTERS, np.concatenate(self._words(words)[1]))
-        exact = marginals(Chain(self.n_threads), f, method=EXACT).mean
-        kinds = {}
-        for name, method in {"EXACT": EXACT, "PINNED": PINNED, "INTEGRATED": INTEGRATED, "COUNTED": COUNTED}.items():
-            q = marginals(
-                Chain(self.n_threads), f, method=method, n_perturbations=N_PERTURBATIONS, rng=self.seed
-            ).mean
-            confidence, right = q.max(axis=1), decode(q) == truth
-            bins = np.minimum((N_BINS * confidence).astype(int), N_BINS - 1)
-            counts = np.bincount(bins, minlength=N_BINS)
-            sums = [np.bincount(bins, weights=x, minlength=N_BINS) for x in (confidence, right)]
-            kinds[name] = {
-                "distance": float(0.5 * np.abs(q - exact).sum(axis=1).mean()),
-                "largest_distance": float(0.5 * np.abs(q - exact).sum(axis=1).max()),
-                "error": float(1 - right.mean()),
-                "confidence": float(confidence.mean()),
-                "calibration_error": float(np.abs(sums[0] - sums[1]).sum() / len(truth)),
-                "reliability": [
-                    [float(c / n), float(r / n), int(n)] for c, r, n in zip(*sums, counts, strict=True) if n
-                ],
-            }
-        return kinds
-
-    def _examples(self, est: StructuredPredictor, f: Potentials, words: NDArray[np.intp]) -> list[dict[str, Any]]:
-        """A few words, about half of them with mistakes: what was predicted, and the three most probable letters."""
-        predicted = f.split(Chain(self.n_threads).argmax(f))
-        spelled = ["".join(np.array(LETTERS)[labels]) for labels in predicted]
-        truth = ["".join(self.ocr.y[i]) for i in words]
-        lengths_fit = [n for n in range(len(words)) if 5 <= len(truth[n]) <= 10]
-        wrong = [n for n in lengths_fit if spelled[n] != truth[n]][: N_SHOWN // 2]
-        right = [n for n in lengths_fit if spelled[n] == truth[n]][: N_SHOWN - len(wrong)]
-        shown = []
-        for n in sorted(wrong + right):
-            q = est.predict_marginals([self.X[words[n]]])[0]
-            top = np.argsort(-q, axis=1)[:, :3]
-            shown.append(
-                {
-                    "word": int(words[n]),
-                    "predicted": spelled[n],
-                    "truth": truth[n],
-                    "likely": [[[LETTERS[k], float(row[k])] for k in best] for row, best in zip(q, top, strict=True)],
-                }
-            )
-        return shown
+        return protocol, method, fold, {look_name(protocol, method): look, **entries}
 
 
-class Curve:
-    """Follows a fit: error against seconds and passes, the time for looking left out."""
-
-    def __init__(self, error_of: Callable[[Floats], float] | None, progress: Progress) -> None:
-        self._error_of, self._progress = error_of, progress
-        self.points: list[dict[str, float]] = []
-        self.looking = 0.0
-
-    def __call__(self, info: dict[str, Any]) -> None:
-        """See the callback of `StructuredPredictor.fit`."""
-        start = time.perf_counter()
-        error = None
-        if self._error_of is not None:
-            error = self._error_of(info["coef"])
-            point = {"seconds": info["seconds"] - self.looking, "passes": info["passes"]}
-            self.points.append({**point, "error": error})
-        self._progress.advance(info["iteration"] / info["n_iter"], error)
-        self.looking += time.perf_counter() - start
+def _title(protocol: str, method: str, fold: int) -> str:
+    return f"{protocol} {METHODS[method].name}: fold {fold}"
 
 
 def choice_name(protocol: str, method: str) -> str:
