@@ -15,6 +15,9 @@ from perturbmap.structures.summable import require_sums
 from perturbmap.support.parts import Part
 from perturbmap.task_losses import Hamming, TaskLoss, ZeroOne
 
+# Examples whose label weights are made at once, where they are only summed up.
+_EXAMPLES = 1024
+
 
 class Objective(Part):
     """What learning maximises; knows potentials and nothing of features.
@@ -87,10 +90,13 @@ class Objective(Part):
 
         In the others, the areas on which a balanced loss depends are not known.
         """
-        full = known.layout.repeat(known.is_complete)
-        sites = full if full.any() else np.ones_like(full)
-        sized = self.site_sizes(known)[:, None] * known.q
-        return LabelPrior(sized[sites].sum(axis=0), self.label_weights(known)[sites].sum(axis=0))
+        chosen = np.flatnonzero(known.is_complete) if known.is_complete.any() else np.arange(len(known.layout))
+        areas, weights = np.zeros(known.n_labels), np.zeros(known.n_labels)
+        for first in range(0, len(chosen), _EXAMPLES):
+            part = known.take(chosen[first : first + _EXAMPLES])
+            areas += (self.site_sizes(part)[:, None] * part.q).sum(axis=0)
+            weights += self.label_weights(part).sum(axis=0)
+        return LabelPrior(areas, weights)
 
 
 class LabellingObjective(Objective):

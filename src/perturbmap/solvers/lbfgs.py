@@ -129,6 +129,7 @@ class LBFGS(Solver[LBFGSState]):
             last = self.max_iter if n_iter is None else n_iter
             climb = Climb(problem, everything, state, on_step, last, self.memory, tolerance, self.l1)
             is_done = climb.under_more_and_more_noise(self.max_draws) if is_perturbed else climb.to_certificate()
+        state.w = state.average = state.w  # in full: what the climb has kept is given back
         if not is_done and not climb.is_stopped:
             what = f"LBFGS ended after {state.iteration} iterations"
             warn_of_gap(what, state.gap / max(1e-300, abs(state.objective)), tolerance)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
 from perturbmap.models.base import Pullback
-from perturbmap.potentials import Floats, Labels, Mask, Potentials
+from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.solvers.iterate import Positions
 from perturbmap.solvers.problem import Problem
 
@@ -22,12 +22,12 @@ class Piece:
 
     problem : theirs; of sparse features it has those of these examples alone, and their weights
     at : where its weights that are learned are in w
-    own : which of all of its weights they are, of which the others are zero; None: all are learned
+    own : where they are among all of its weights, of which the others are zero; None: all are learned
     """
 
     problem: Problem
     at: Positions
-    own: Mask | None = None
+    own: NDArray[np.int32] | None = None
 
     @classmethod
     def of(cls, problem: Problem, indices: NDArray[np.intp]) -> Piece:
@@ -41,18 +41,18 @@ class Piece:
         part = replace(problem, data=data, targets=targets, has_stored_labels=False)
         if problem.learned is None:
             return cls(part, at)
-        own = problem.learned[at]
-        return cls(part, np.flatnonzero(own) if isinstance(at, slice) else at[own], own)
+        own = np.flatnonzero(problem.learned[at])
+        return cls(part, own if isinstance(at, slice) else at[own], own.astype(np.int32))
 
     def value_and_grad(self, w: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
         """See `Problem.value_and_grad`; of the weights that are learned."""
         value, gradient = self.problem.value_and_grad(self._whole(w), draw=draw, n_draws=n_draws)
-        return value, gradient if self.own is None else gradient[self.own]
+        return value, gradient if self.own is None else gradient.take(self.own)
 
     def apply(self, w: Floats) -> tuple[Potentials, Pullback]:
         """See `Model.apply`; of the weights that are learned."""
         f, pullback = self.problem.model.apply(self._whole(w), self.problem.data, self.problem.n_labels)
-        return f, pullback if self.own is None else lambda moments: pullback(moments)[self.own]
+        return f, pullback if self.own is None else lambda moments: pullback(moments).take(self.own)
 
     def _whole(self, w: Floats) -> Floats:
         if self.own is None:
