@@ -105,7 +105,9 @@ class Climb:
         """The loss with its penalties, and its gradient without that of L1, which has jumps."""
         value, gradient = self._everything.value_and_grad(w, draw, n_draws)
         penalty = self._problem.penalty(w) + (self._l1 * float(np.abs(w).sum()) if self._l1 else 0.0)
-        return penalty - value, self._problem.l2 * w - gradient
+        gradient *= -1.0
+        gradient += self._problem.l2 * w
+        return penalty - value, gradient
 
     def _climb(self, look: Callable[[], bool]) -> bool:
         """L-BFGS until ``look`` says that it is enough, or nothing more can be gained; whether it was enough."""

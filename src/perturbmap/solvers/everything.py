@@ -104,7 +104,8 @@ class Everything:
             value += part.value * part.n
             gradient[part.at] += part.gradient * part.n
             n += part.n
-        return value / n, gradient / n
+        gradient /= n
+        return value / n, gradient
 
 
 def _chunks(problem: Problem, size: int) -> list[NDArray[np.intp]]:

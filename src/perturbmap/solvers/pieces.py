@@ -46,8 +46,8 @@ class Piece:
 
     def value_and_grad(self, w: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
         """See `Problem.value_and_grad`; of the weights that are learned."""
-        value, gradient = self.problem.value_and_grad(self._whole(w), draw=draw, n_draws=n_draws)
-        return value, gradient if self.own is None else gradient.take(self.own)
+        value, gradient, n = self.problem.totals(self._whole(w), draw=draw, n_draws=n_draws)
+        return value / n, (gradient if self.own is None else gradient.take(self.own)) / n
 
     def apply(self, w: Floats) -> tuple[Potentials, Pullback]:
         """See `Model.apply`; of the weights that are learned."""

@@ -108,7 +108,14 @@ class Problem:
     def value_and_grad(
         self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0, n_draws: int = 1
     ) -> tuple[float, Floats]:
-        """The mean over some examples, or all, and over draws of each one's noise; without the penalty.
+        """The mean over some examples, or all, and over draws of each one's noise; without the penalty."""
+        value, gradient, n = self.totals(w, indices, draw, n_draws)
+        return value / n, gradient / n
+
+    def totals(
+        self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0, n_draws: int = 1
+    ) -> tuple[float, Floats, int]:
+        """The sum of which `value_and_grad` is the mean, its gradient, and by how much both are divided there.
 
         Draws come one after another, between one product with the features and one with their transpose.
         """
@@ -116,13 +123,12 @@ class Problem:
         f, pullback = self.model.apply(w, batch, self.n_labels)
         if not self.objective.is_perturbed:
             values, moments = self.objective.value_and_grad(f, targets, self.structure, None)
-            return float(targets.weights @ values) / len(batch), pullback(moments) / len(batch)
+            return float(targets.weights @ values), pullback(moments), len(batch)
         values, moments = self._at_draw(f, targets, draw)
         for other in range(draw + 1, draw + n_draws):
             more_values, more_moments = self._at_draw(f, targets, other)
             values, moments = values + more_values, moments.plus(more_moments)
-        n = len(batch) * n_draws
-        return float(targets.weights @ values) / n, pullback(moments) / n
+        return float(targets.weights @ values), pullback(moments), len(batch) * n_draws
 
     def _at_draw(self, f: Potentials, targets: Targets, draw: int) -> tuple[Floats, Moments]:
         noise = gumbel_noise(f, self.seed, first_draw=draw, n_threads=self.structure.n_threads, domain=self.domain)[0]
