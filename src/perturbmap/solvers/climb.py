@@ -29,7 +29,13 @@ class LBFGSState(State):
     """
 
     def __init__(
-        self, w: Floats, average: Floats, iteration: int = 0, *, n_draws: int = 0, before: Floats | None = None
+        self,
+        w: Floats | Callable[[], Floats],
+        average: Floats | Callable[[], Floats],
+        iteration: int = 0,
+        *,
+        n_draws: int = 0,
+        before: Floats | None = None,
     ) -> None:
         super().__init__(w, average, iteration)
         self.n_draws, self.before = n_draws, before

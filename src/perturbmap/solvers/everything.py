@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -60,7 +61,8 @@ class Everything:
         self._pieces: list[Piece] | None = None
         if problem.data.store is None:
             self._pieces, self._rank = [self._piece(chunk) for chunk in self._chunks], None
-        self._pool = ThreadPoolExecutor(max(1, min(n_workers, len(self._chunks))))
+        self._n_workers = max(1, min(n_workers, len(self._chunks)))
+        self._pool = ThreadPoolExecutor(self._n_workers)
 
     def __enter__(self) -> Everything:
         """Starts the threads, which then wait for work."""
@@ -85,6 +87,16 @@ class Everything:
         w[self.at] = learned
         return w
 
+    def _in_order(self, part_of: Callable[[int], _Part]) -> Iterator[_Part]:
+        """The parts of all chunks, of which only a few wait to be added up: their gradients are large."""
+        waiting: deque[Future[_Part]] = deque()
+        for n in range(len(self._chunks)):
+            if len(waiting) == 2 * self._n_workers:
+                yield waiting.popleft().result()
+            waiting.append(self._pool.submit(part_of, n))
+        while waiting:
+            yield waiting.popleft().result()
+
     def value_and_grad(self, learned: Floats, draw: int = 0, n_draws: int = 1) -> tuple[float, Floats]:
         """What `Problem.value_and_grad` gives for all examples, of the weights that are learned."""
         parts: Iterable[_Part]
@@ -98,7 +110,7 @@ class Everything:
                 piece = self._piece(self._chunks[n]) if self._pieces is None else self._pieces[n]
                 return _evaluate(piece, learned, draw, n_draws)
 
-            parts = self._pool.map(part_of, range(len(self._chunks)))
+            parts = self._in_order(part_of)
         value, gradient, n = 0.0, np.zeros(len(learned)), 0
         for part in parts:
             value += part.value * part.n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -96,8 +97,10 @@ class LBFGS(Solver[LBFGSState]):
 
     def start(self, problem: Problem, w: Floats | None = None) -> LBFGSState:
         """See `Solver.start`; at zero by default."""
-        first, average = (np.zeros(problem.n_weights) if w is None else w.copy() for _ in range(2))
-        return LBFGSState(first, average, n_draws=self.n_draws)
+        if w is None:
+            zeros = partial(np.zeros, problem.n_weights)  # which are many, and soon forgotten
+            return LBFGSState(zeros, zeros, n_draws=self.n_draws)
+        return LBFGSState(w.copy(), w.copy(), n_draws=self.n_draws)
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> LBFGSState:
         n_draws, before = int(arrays["n_draws"]), arrays.get("before")
