@@ -141,7 +141,7 @@ def test_a_chain_and_a_tree_are_summed_by_themselves() -> None:
 @pytest.mark.usefixtures("by_particles_alone")
 @pytest.mark.parametrize("structure", [BinaryGraph(), Matching(), Graph()], ids=repr)
 def test_the_estimate_of_z_is_unbiased(structure: pm.Structure) -> None:
-    """The mean of hundreds of tiny groups is Z, within four standard errors."""
+    """The mean of thousands of tiny groups is Z, within four standard errors."""
     rng = np.random.default_rng(5)
     if isinstance(structure, Matching):
         f = Potentials(rng.normal(size=(3, 4)))
@@ -150,7 +150,7 @@ def test_the_estimate_of_z_is_unbiased(structure: pm.Structure) -> None:
     else:
         f = grid(3, 3, 2.0, 1.0, rng) if isinstance(structure, BinaryGraph) else repulsive_grid(3, 3, 2.0, rng)
         log_z = float(BruteForce().log_partition(f)[0][0])
-    ratios = np.exp([run_group(structure, f, None, 1, group, 3).log_z - log_z for group in range(500)])
+    ratios = np.exp([run_group(structure, f, None, 1, group, 3).log_z - log_z for group in range(2000)])
     assert abs(ratios.mean() - 1) < 4 * ratios.std() / math.sqrt(len(ratios))
     assert ratios.std() > 0
 
@@ -178,10 +178,10 @@ def test_what_is_kept_stands_for_what_is_left_out(spread: float) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("by_particles_alone")
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """Over 100 grids, weakly and strongly coupled: 93 % at least, of intervals of 95 %; bounds on their own sides."""
+    """Over 200 grids, weakly and strongly coupled: 93 % at least, of intervals of 95 %; bounds on their own sides."""
     rng = np.random.default_rng(6)
     n_held, n_below, n_above, standardised = 0, 0, 0, []
-    for i in range(100):
+    for i in range(200):
         f = grid(4, 4, rng.choice([0.5, 1.0, 2.0, 3.0]), rng.choice([1.0, 3.0]), rng)
         (log_z,), q = sum_out(f, None, 1)
         found = pm.log_partition(BinaryGraph(), f, n_particles=8, n_groups=8, n_perturbations=40, rng=i)
@@ -191,9 +191,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         n_above += found.upper.mean[0] + 3 * found.upper.standard_error[0] > log_z - 1e-9
         error = np.abs(found.marginals.mean - q).mean()
         standardised.append(error / found.marginals.standard_error.mean())
-    assert n_held >= 0.93 * 100
-    assert n_below > 0.97 * 100
-    assert n_above > 0.97 * 100
+    assert n_held >= 0.93 * 200
+    assert n_below > 0.97 * 200
+    assert n_above > 0.97 * 200
     assert np.mean(standardised) < 1.2
 
 

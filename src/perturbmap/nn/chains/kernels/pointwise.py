@@ -56,7 +56,7 @@ def _look(
 def look(
     x: Tensor, tables: Tensor | None, lengths: Tensor | None, mask: Tensor | None, labels: Tensor | None
 ) -> Tensor:
-    """See `plain.look`."""
+    """What `plain.look` does, in one kernel."""
     n, n_sites, n_labels = x.shape
     report = torch.zeros(2, dtype=torch.int32, device=x.device)
     is_each = tables is not None and tables.dim() > 2

@@ -254,7 +254,7 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
 def flow(
     sweep: Sweep, a: Tensor, v: Weights, w: Tensor | None = None, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See `plain.flow`."""
+    """What `plain.flow` does, in one kernel."""
     n_sites, k = a.shape[1:]
     is_shared = sweep.tables.dim() == 2
     shape = (len(a), k, k) if is_shared else (len(a), n_sites - 1, k, k)
