@@ -35,7 +35,9 @@ from .horse_folder import make_folder
 
 pytestmark = pytest.mark.slow
 
-EFFORT = Effort(n_steps=60, n_weak_steps=30, n_passes=20, n_draws=1, n_folds=2, n_perturbations=5, tolerance=0.1)
+EFFORT = Effort(
+    n_steps=60, n_weak_steps=30, n_passes=20, n_draws=1, n_curve_draws=1, n_folds=2, n_perturbations=5, tolerance=0.1
+)
 AS_THEY_ARE = Calibrations(Calibration(1.0, np.zeros(2)), None)
 PARTS = {"small": 16, "medium": 2, "unlabelled": 2, "test": 4}
 

@@ -34,7 +34,15 @@ from .test_cli import BROWSER, dom
 pytestmark = pytest.mark.slow
 
 EFFORT = Effort(
-    n_steps=20, n_weak_steps=10, n_passes=2, n_draws=2, n_searched=1, n_folds=2, n_perturbations=5, tolerance=0.3
+    n_steps=20,
+    n_weak_steps=10,
+    n_passes=2,
+    n_draws=2,
+    n_kappa_draws=1,
+    n_curve_draws=2,
+    n_folds=2,
+    n_perturbations=5,
+    tolerance=0.3,
 )
 PARTS = {"small": 6, "medium": 2, "test": 5}
 TIMING: dict[str, Any] = {

@@ -140,7 +140,7 @@ class Findings:
             l2, kappa = self.choices.best(column, method, decoding)
         except KeyError:  # not searched to the end
             return None
-        draws = range(1 if COLUMNS[column].n_masks is None else self.effort.n_draws)
+        draws = self.effort.draws(column)
         keys = {draw: Task(column, method, draw, ()).key(l2, kappa) for draw in draws}
         runs = {draw: self.results[key] for draw, key in keys.items() if key in self.results}
         return Cell(column, method, decoding, l2, kappa, runs) if runs else None

@@ -84,7 +84,9 @@ def _solver(effort: Effort, n_steps: int, problem: Problem) -> Solver[Any]:
     default = default_solver(problem.objective, len(problem.data))
     if isinstance(default, BCFW):
         return BCFW(0.01, effort.n_passes, averaging=PolynomialAveraging(1))
-    return LBFGS(effort.tolerance) if isinstance(default, LBFGS) else DoubleSGD(1, min_steps=n_steps)
+    if isinstance(default, LBFGS):
+        return LBFGS(effort.tolerance, max_draws=effort.max_draws)
+    return DoubleSGD(1, min_steps=n_steps)
 
 
 class Watch:

@@ -32,11 +32,11 @@ class Method:
 _PLAIN_L2S = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 METHODS: dict[str, Method] = {
-    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), 100.0),
+    "ssvm": Method("structured SVM", StructuredHinge(LOSS), (10.0, 100.0, 1e3, 1e4), 100.0),
     "perturb-map": Method("perturb&MAP", LogLikelihood(), _PLAIN_L2S, 0.1),
     "marginal": Method("marginal perturb&MAP", MarginalLogLikelihood(Hamming()), _PLAIN_L2S, 0.1),
     "weighted": Method(
-        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
+        "weighted marginal perturb&MAP", MarginalLogLikelihood(LOSS), (1e-3, 3e-3, 1e-2, 3e-2, 0.1), 1e-2
     ),
 }
 
@@ -101,28 +101,53 @@ class Effort:
 
     n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
     n_weak_steps : the same for all images, beginning there
-    tolerance : of `LBFGS`
+    tolerance, max_draws : of `LBFGS`
     n_passes : of the structured SVM at most, which stops at a gap of 1 %
-    n_draws, n_searched : draws of the masks, and those in which kappa is searched for
+    n_draws : draws of 14 masks; of these, n_l2_draws and n_kappa_draws in which l2 and kappa are searched for
+    n_curve_draws : draws of 5, 30 and 70 masks
     n_folds : of cross-validation, by which every model is calibrated
     is_searched : whether l2 and kappa are chosen by it
     n_timed : steps of the run whose pins are timed
     """
 
-    n_steps: int = 2_000
-    n_weak_steps: int = 1_000
+    n_steps: int = 1_000
+    n_weak_steps: int = 500
     n_passes: int = 100
-    n_draws: int = 5
-    n_searched: int = 2
+    n_draws: int = 10
+    n_l2_draws: int = 5
+    n_kappa_draws: int = 2
+    n_curve_draws: int = 5
     n_folds: int = 3
     n_perturbations: int = 50
     n_timed: int = 100_000
     tolerance: float = 0.005
+    max_draws: int = 16
     is_searched: bool = True
+
+    def draws(self, column: str) -> range:
+        """The draws of a column's masks."""
+        n_masks = COLUMNS[column].n_masks
+        return range(1 if n_masks is None else self.n_draws if n_masks == 14 else self.n_curve_draws)
+
+    def searched_draws(self, column: str) -> range:
+        """Those in which l2 is searched for; with weak labels, kappa."""
+        return self.draws(column)[: self.n_kappa_draws if COLUMNS[column].weak else self.n_l2_draws]
 
 
 QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
-QUICK = Effort(250, 150, 20, 1, 1, 2, 20, 3_000, tolerance=0.05, is_searched=False)
+QUICK = Effort(
+    n_steps=250,
+    n_weak_steps=150,
+    n_passes=20,
+    n_draws=1,
+    n_curve_draws=1,
+    n_folds=2,
+    n_perturbations=20,
+    n_timed=3_000,
+    tolerance=0.05,
+    max_draws=64,
+    is_searched=False,
+)
 
 
 @dataclass(frozen=True)
@@ -198,9 +223,7 @@ class Choices:
 
     def held_out(self, column: str, method: str, decoding: str, l2: float, kappa: float) -> float:
         """The held-out loss of a choice, its mean over the draws in which it was searched for."""
-        about = COLUMNS[column]
-        n_draws = min(self._effort.n_draws, self._effort.n_searched) if about.weak else self._effort.n_draws
-        tasks = [Task(column, method, draw, (), True) for draw in range(1 if about.n_masks is None else n_draws)]
+        tasks = [Task(column, method, draw, (), True) for draw in self._effort.searched_draws(column)]
         return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))
 
     def test(self, column: str, method: str, draw: int) -> Task:

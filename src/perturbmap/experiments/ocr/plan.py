@@ -32,7 +32,7 @@ def _frank_wolfe(n_passes: int) -> BCFW:
 
 
 #: By protocol; and shorter, for a quick look.
-_L_BFGS: dict[str, Solver[Any]] = {"small": LBFGS(), "large": LBFGS(), "quick": LBFGS(0.01)}
+_L_BFGS: dict[str, Solver[Any]] = dict.fromkeys(("small", "large", "quick"), LBFGS(0.01))
 _BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(30), "quick": _frank_wolfe(15)}
 _SGD: dict[str, Solver[Any]] = {"small": DoubleSGD(100), "large": DoubleSGD(30), "quick": DoubleSGD(30)}
 
