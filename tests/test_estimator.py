@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from perturbmap import (
+    BalancedHamming,
     BinaryGraph,
     Decoding,
     DoubleSGD,
@@ -36,9 +37,11 @@ from perturbmap import (
     StructuredHinge,
     StructuredPredictor,
     SuffixAveraging,
+    TaskLoss,
     Tree,
     UniformAveraging,
     WeightedHamming,
+    ZeroOne,
 )
 from perturbmap.data import Dataset
 from perturbmap.solvers import Averaging, Problem, State
@@ -608,6 +611,23 @@ def test_parts_of_the_wrong_type_are_named(parameters: dict[str, Any], message: 
         predictor(**parameters).fit(*words(6))
 
 
+@pytest.mark.parametrize("task_loss", [Hamming(), BalancedHamming(), ZeroOne()])
+def test_labels_that_were_not_learned_count_as_missed(task_loss: TaskLoss) -> None:
+    """As scikit-learn has it, so that a rare label in one fold does not end a search."""
+    X, y = words(6)
+    est = predictor(task_loss=task_loss).fit(X, y)
+    right = est.predict(X)
+    assert est.score(X, right) == 1.0
+    other = [np.array(["z" if d == 0 else label for d, label in enumerate(labels)]) for labels in right]
+    wrong = [["ab"[label == "a"] if d == 0 else label for d, label in enumerate(labels)] for labels in right]
+    found = est.losses(X, other)
+    if isinstance(task_loss, BalancedHamming):  # there is one more label to miss, all of it
+        assert (found > 0).all()
+        assert found[0] == pytest.approx(1 / len(set(other[0])))
+    else:
+        np.testing.assert_array_equal(found, est.losses(X, wrong))
+
+
 def test_mistakes_after_the_fit_are_named() -> None:
     """Not fitted, other features, labels never seen, soft labels for a likelihood of labellings."""
     X, y = words(6)
@@ -623,7 +643,7 @@ def test_mistakes_after_the_fit_are_named() -> None:
     est = predictor().fit(X, y)
     with pytest.raises(ValueError, match="X has 2 features, but the fit had 4"):
         est.predict([x[:, :2] for x in X])
-    with pytest.raises(ValueError, match="holds the label 'z', which is not among the classes"):
+    with pytest.raises(ValueError, match="y must hold labels that were learned"):
         est.score(X, [np.full(len(v), "z") for v in y])
     with pytest.raises(ValueError, match="classes must stay what they were"):
         est.partial_fit(X, y, classes=["a", "b"])

@@ -100,10 +100,33 @@ def find_classes(y: Sequence[Any], classes: Sequence[Hashable] | None) -> list[H
             f"y holds {found.pop()!r} and -1 alone, and -1 stands for an unknown label. If it is a label, use "
             "another value for it; if it is not, name all labels with classes=."
         )
+    return _in_order(found)
+
+
+def with_unseen(y: Sequence[Any], data: Dataset, classes: list[Hashable]) -> list[Hashable]:
+    """The classes, and behind them the labels of y that are none of them, which no prediction can be.
+
+    ValueError where y has no label of theirs: these are the labels of something else.
+    """
+    check_length(y, data)
+    entries = [y.classes] if isinstance(y, EncodedLabels) else y
+    parts = [_distinct("y", n, e) for n, e in enumerate(entries) if e is not None and not _is_soft(e)]
+    labels = {value for value in set[Hashable]().union(*parts) if not _is_unknown(value)}
+    _check_classes("y", labels)
+    unseen = _in_order(labels - set(classes))
+    if unseen and len(unseen) == len(labels):
+        raise ValueError(
+            f"y must hold labels that were learned, as {classes}, but {unseen[0]!r} is none of them, nor are others."
+        )
+    return [*classes, *unseen]
+
+
+def _in_order(labels: set[Hashable]) -> list[Hashable]:
+    """Sorted, by their texts if they cannot be compared."""
     try:
-        return sorted(found)  # type: ignore[type-var]  # what cannot be compared is sorted by its text below
+        return sorted(labels)  # type: ignore[type-var]  # what cannot be compared raises the error
     except TypeError:
-        return sorted(found, key=lambda v: (type(v).__name__, str(v)))
+        return sorted(labels, key=lambda v: (type(v).__name__, str(v)))
 
 
 @final

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from perturbmap.data import Dataset
-from perturbmap.data.labels import encode_hard_labels, find_classes
+from perturbmap.data.labels import encode_hard_labels, find_classes, with_unseen
 from perturbmap.distributed import ask
 from perturbmap.estimator import fitted_file
 from perturbmap.estimator.explanation import Explanation
@@ -361,6 +361,8 @@ class StructuredPredictor(BaseEstimator):
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
         """One minus the mean task loss; sites and examples whose labels are not known do not count.
 
+        A label that the fit has not seen is one that the prediction misses.
+
         By default that is the share of right sites, but of a `LogLikelihood` and an `ExactLogLikelihood`, which learn
         whole labellings, the share of examples without a mistake: ``task_loss=Hamming()`` counts sites there too.
         """
@@ -372,7 +374,7 @@ class StructuredPredictor(BaseEstimator):
     def losses(self, X: Sequence[Any], y: Sequence[Any]) -> Floats:
         """The task loss of the prediction for each example; NaN where no label is known."""
         data, learned = self._question(X)
-        known = encode_hard_labels("y", y, data, self.classes_.tolist())
+        known = encode_hard_labels("y", y, data, with_unseen(y, data, self.classes_.tolist()))
         predicted = np.concatenate(ask(learned.labels, data, None, self.n_jobs))
         return learned.task_loss.value(known, predicted)
 
