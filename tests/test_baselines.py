@@ -260,10 +260,10 @@ def test_a_path_with_unlabelled_examples_and_one_that_is_interrupted(monkeypatch
     np.testing.assert_array_equal(path[1].coef_, alone.coef_)  # the first to be fitted
     assert {h["phase"] for h in path[0].history_} == {1, 2}
 
-    def interrupt(*arguments: Any) -> Any:
+    def interrupt(*arguments: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(BCFW, "_step", interrupt)
+    monkeypatch.setattr("perturbmap.solvers.bcfw.step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         regularisation_path(svm, X, some, [1.0, 2.0])
     for wrong in (0.1, ["a"], [1.0, -1.0]):

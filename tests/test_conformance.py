@@ -286,7 +286,7 @@ def test_a_marginal_method_keeps_to_its_contract(method: pm.MarginalMethod, kind
         # Its memory of past gradients is no part of a state: it ends at the same maximum, by other steps.
         (pm.LBFGS(1e-6), {"resumes_exactly": False, "tolerance": 1e-5}),
         (pm.BCFW(), {"tolerance": 0.01}),
-        (pm.BCFW(0.1, 50, gap_sampling=False, pairwise_steps=False), {}),
+        (pm.BCFW(0.1, 50, batch_size=3, gap_sampling=False, pairwise_steps=False), {}),
         (pm.BCFW(0.05, 50, cache=True, averaging=pm.PolynomialAveraging(1)), {}),
     ],
     ids=repr,

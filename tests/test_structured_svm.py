@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
 from perturbmap import (
     BCFW,
@@ -32,6 +33,7 @@ VARIANTS = [
     BCFW(gap_sampling=gap_sampling, pairwise_steps=pairwise, cache=cache)
     for gap_sampling, pairwise, cache in itertools.product([False, True], repeat=3)
 ]
+VARIANTS += [BCFW(batch_size=2), BCFW(batch_size=2, cache=True), BCFW(batch_size=100, gap_sampling=False)]
 
 
 def hinge_problem(name: str, rng: np.random.Generator) -> Problem:
@@ -81,6 +83,21 @@ def quadratic_program(p: Problem) -> float:
     )
     assert solved.success
     return float(solved.fun)
+
+
+def test_a_pass_in_batches_has_fewer_steps_and_looks_at_every_example() -> None:
+    """The last batch of a pass may be smaller; no step looks at an example twice."""
+    p = hinge_problem("chain", np.random.default_rng(0))
+    n = len(p.data)
+    assert n % 2 == 1
+    for gap_sampling in (False, True):
+        solver = BCFW(1e-9, 1, batch_size=2, gap_sampling=gap_sampling)
+        assert (solver.n_iter(n), solver.examples_per_step(n)) == ((n + 1) // 2, 2)
+        with pytest.warns(ConvergenceWarning):
+            state = solver.run(p, solver.start(p))
+        assert np.isfinite(state.gaps).all()
+    with pytest.raises(ValueError, match="batch_size"):
+        BCFW(batch_size=0).check(p)
 
 
 @pytest.mark.parametrize("name", CASES)

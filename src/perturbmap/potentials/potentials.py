@@ -244,12 +244,14 @@ class Potentials:
         y = self.check_labels("labels", labels, unknown=False)
         rows = y.reshape(-1, self.n_sites) if self.n_sites else y.reshape(math.prod(y.shape[:-1]), 0)
         each = np.asarray(weight, dtype=np.float64)
-        try:
-            each = np.ascontiguousarray(np.broadcast_to(each, (len(rows), len(self))))
-        except ValueError:
-            raise ValueError(
-                f"weight must be one number or one for each example, {len(self)}, but has shape {each.shape}."
-            ) from None
+        if each.shape != (len(rows), len(self)):
+            try:
+                each = np.broadcast_to(each, (len(rows), len(self)))
+            except ValueError:
+                raise ValueError(
+                    f"weight must be one number or one for each example, {len(self)}, but has shape {each.shape}."
+                ) from None
+        each = np.ascontiguousarray(each)
         unary = np.zeros((self.n_sites, self.n_labels))
         tables = np.zeros((1 if self.is_shared else self.n_edges, self.n_labels, self.n_labels))
         _core.indicators(self.to_core(), rows, each, unary, tables)
@@ -268,7 +270,7 @@ class Potentials:
         y = np.asarray(labels)
         if y.shape[-1:] != (self.n_sites,) or (unknown and y.ndim != 1):
             raise ValueError(f"{name} must have one label for each site, shape ({self.n_sites},), but has {y.shape}.")
-        if y.size and not np.issubdtype(y.dtype, np.integer):
+        if y.size and y.dtype.kind not in "iu":
             raise ValueError(f"{name} must hold integers, but its dtype is {y.dtype}.")
         low = -1 if unknown else 0
         if y.size and (y.min() < low or y.max() >= self.n_labels):

@@ -6,8 +6,9 @@ Dual.    maximise D(alpha) = -l2/2 ||w||^2 + b . alpha  over one probability dis
          labellings of each example, where w = the projection of A alpha onto C and
          A alpha = sum_n weight_n / (l2 N) sum_y alpha_n(y) (Psi_n(y_n) - Psi_n(y)),
          b . alpha = sum_n (weight_n / N) sum_y alpha_n(y) loss_n(y).
-Step.    One example's alpha moves towards its loss-augmented maximiser at w, by an exact line search. C makes D along
-         the line a piecewise quadratic: the certificate stays honest, nothing is clipped afterwards.
+Step.    The alphas of one example, or of a few, move towards their loss-augmented maximisers at w, by an exact line
+         search (`dual_step`). C makes D along the line a piecewise quadratic: the certificate stays honest, nothing
+         is clipped afterwards.
 Gap.     P(w) - D(alpha) bounds how far either is from the optimum. It is a sum over examples of
          (weight / N) (max_y g(y) - sum_y alpha(y) g(y)), g = f + loss: what each can still gain.
 Memory.  The weights, and for each example the labellings of weight in its alpha: sites x labellings small integers.
@@ -27,18 +28,12 @@ from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, warn_of_gap
 from perturbmap.solvers.dual_map import apply_alpha, augmented_chunks
 from perturbmap.solvers.dual_state import BCFWState, Block
+from perturbmap.solvers.dual_step import MAX_IDLE, step
 from perturbmap.solvers.iterate import Iterate
-from perturbmap.solvers.line_search import line_search
 from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
-from perturbmap.support.checks import check_number
+from perturbmap.support.checks import check_count, check_number
 
-#: A cached labelling is good enough if it gains this part of what the example's last maximiser did,
-_CACHE_OF_LAST = 0.25
-#: and this part of the mean over examples (both as in Osokin et al. 2016).
-_CACHE_OF_MEAN = 0.01
-#: Labellings without weight that the cache keeps for each example.
-_MAX_IDLE = 20
 #: Passes after which the certificate is computed even if no estimate of the gap asks for it.
 _PASSES_PER_CERTIFICATE = 10
 #: Draws of examples in a pass between which the probabilities of gap sampling stand still.
@@ -51,6 +46,7 @@ class BCFW(Solver[BCFWState]):
 
     tolerance : stops when ``primal - dual <= tolerance * primal``
     n_passes : passes over the examples at most
+    batch_size : examples in a step, which move by one line search: more make a pass quicker, and take more passes
     gap_sampling : examples are drawn by their part of the gap, not all in turn
     pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them
     cache : earlier maximisers of an example are tried before its next is searched for: where maximising is
@@ -76,6 +72,7 @@ class BCFW(Solver[BCFWState]):
         tolerance: float = 1e-2,
         n_passes: float = 1000,
         *,
+        batch_size: int = 1,
         gap_sampling: bool = True,
         pairwise_steps: bool = True,
         cache: bool = False,
@@ -83,6 +80,7 @@ class BCFW(Solver[BCFWState]):
     ) -> None:
         self.tolerance = tolerance
         self.n_passes = n_passes
+        self.batch_size = batch_size
         self.gap_sampling = gap_sampling
         self.pairwise_steps = pairwise_steps
         self.cache = cache
@@ -91,6 +89,7 @@ class BCFW(Solver[BCFWState]):
     def check(self, problem: Problem) -> None:
         check_number("tolerance", self.tolerance, 0, 1)
         check_number("n_passes", self.n_passes)
+        check_count("batch_size", self.batch_size)
         check_averaging(self.averaging)
         if not problem.objective.is_hinge:
             raise ValueError(
@@ -104,12 +103,15 @@ class BCFW(Solver[BCFWState]):
             )
 
     def n_iter(self, n_examples: int) -> int:
-        """The number of steps, at most; a step looks at one example."""
-        return max(1, int(np.ceil(self.n_passes * n_examples)))
+        """The number of steps, at most."""
+        return max(1, int(np.ceil(self.n_passes * self._steps_per_pass(n_examples))))
 
     def examples_per_step(self, n_examples: int) -> int:
-        """The number of examples in a step: one."""
-        return 1
+        """The number of examples in a step."""
+        return min(self.batch_size, n_examples)
+
+    def _steps_per_pass(self, n_examples: int) -> int:
+        return -(-n_examples // self.batch_size)
 
     def is_due(self, state: BCFWState, n_examples: int) -> bool:
         """Whether there is a new certificate."""
@@ -167,17 +169,22 @@ class BCFW(Solver[BCFWState]):
         while state.iteration < n_iter and not self._is_done(problem, state):
             if state.done == len(state.queue):
                 self._draw(problem, state)
-            i = int(state.queue[state.done])
-            if i not in examples:
-                examples[i] = Piece.of(problem, np.array([i]))
-            change = self._step(problem, state, i, examples[i])
+            indices = state.queue[state.done : state.done + self.batch_size]
+            state.done += len(indices)
+            if len(indices) > 1:
+                indices = np.unique(indices)  # by their gaps, some are drawn twice
+            piece = examples.get(int(indices[0]))
+            if piece is None:
+                piece = Piece.of(problem, indices)
+                if self.batch_size == 1:
+                    examples[int(indices[0])] = piece
+            change = step(problem, state, indices, piece, is_pairwise=self.pairwise_steps, is_cached=self.cache)
             state.iteration += 1
-            state.done += 1
             if self.averaging is None or state.averaged is None:
                 state.average = state.w
             else:
                 rate = self.averaging.rate(state.iteration, n_iter)
-                state.averaged.step(examples[i].at, change, shrink=1.0, rate=rate)
+                state.averaged.step(piece.at, change, shrink=1.0, rate=rate)
             if state.iteration == n_iter or (
                 state.done == len(state.queue) and self._is_due_to_certify(problem, state)
             ):
@@ -189,57 +196,6 @@ class BCFW(Solver[BCFWState]):
                 f"BCFW ended after n_passes={self.n_passes}", state.gap(problem.l2) / state.primal, self.tolerance
             )
         return state
-
-    def _step(self, problem: Problem, state: BCFWState, i: int, example: Piece) -> Floats:
-        """Moves the alpha of example i towards its maximiser; returns how its weights change, as no others do."""
-        l2 = problem.l2
-        scale = problem.targets.weights[i] / len(problem.data)
-        at, w = example.at, state.w[example.at].copy()
-        f, pullback = example.apply(w)
-        g = problem.objective.augmented(f, problem.targets.label_weights[problem.data.layout.sites(i)])
-
-        block = state.blocks[i]
-        scores = problem.structure.evaluate(g, block.labels)[:, 0]
-        mean = float(block.alpha @ scores)
-        to = int(scores.argmax())
-        if not self.cache or scale * (scores[to] - mean) < max(
-            _CACHE_OF_LAST * state.gaps[i], _CACHE_OF_MEAN * state.gaps.mean()
-        ):
-            y, best = problem.structure.maximise(g)
-            state.oracle_calls += 1
-            to = block.find_or_add(y)
-            if to == len(scores):
-                scores = np.append(scores, best)
-        state.gaps[i] = scale * max(0.0, scores[to] - mean)
-
-        direction = np.zeros(len(scores))
-        direction[to] = 1.0
-        if self.pairwise_steps:
-            worst = int(np.where(block.alpha > 0, scores, np.inf).argmin())
-            direction[worst] -= 1.0
-            longest = block.alpha[worst]
-        else:
-            direction -= block.alpha
-            longest = 1.0
-        gain = scale * float(direction @ scores)
-        if gain <= 0:
-            return np.zeros_like(w)
-        moments = g.indicators(block.labels, direction[:, None])
-        d = pullback(moments) * (-scale / l2)
-        loss = gain + l2 * float(w @ d)
-        signed = None if problem.is_nonnegative is None else problem.is_nonnegative[at]
-        before = state.a_alpha[at]
-        step = line_search(before, d, loss, gain, l2, signed, longest)
-
-        block.alpha = block.alpha + step * direction
-        block.forget(_MAX_IDLE if self.cache else 0)
-        after = before + step * d
-        state.a_alpha[at] = after
-        state.b_alpha += step * loss
-        projected = after if signed is None else np.where(signed, np.maximum(0.0, after), after)
-        change = np.asarray(projected - w)
-        state.w[at] = projected
-        return change
 
     def _draw(self, problem: Problem, state: BCFWState) -> None:
         """The next examples: all in a random order, or some by their gaps."""
@@ -261,7 +217,7 @@ class BCFW(Solver[BCFWState]):
 
     def _is_due_to_certify(self, problem: Problem, state: BCFWState) -> bool:
         """After 1, 2, 4, 8, ... passes, every so many from then on, and when the estimates of the gap are small."""
-        n, passed = len(problem.data), state.iteration - state.certified_at
+        n, passed = self._steps_per_pass(len(problem.data)), state.iteration - state.certified_at
         small = state.gaps.sum() <= self.tolerance * state.dual(problem.l2)
         return passed >= n and (small or passed >= min(_PASSES_PER_CERTIFICATE * n, state.iteration / 2))
 
@@ -282,7 +238,7 @@ class BCFW(Solver[BCFWState]):
                 state.gaps[first + i] = scales[i] * max(0.0, best - mean)
                 if self.cache:
                     block.find_or_add(y[g.layout.sites(i)])
-                    block.forget(_MAX_IDLE)
+                    block.forget(MAX_IDLE)
         state.oracle_calls += len(problem.data)
         weights = state.w
         if self.averaging is None:

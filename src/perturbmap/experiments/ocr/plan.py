@@ -28,12 +28,13 @@ class Method:
 
 
 def _frank_wolfe(n_passes: int) -> BCFW:
-    return BCFW(0.01, n_passes, gap_sampling=False, pairwise_steps=False, averaging=PolynomialAveraging(1))
+    averaging = PolynomialAveraging(1)
+    return BCFW(0.01, n_passes, batch_size=8, gap_sampling=False, pairwise_steps=False, averaging=averaging)
 
 
 #: By protocol; and shorter, for a quick look.
 _L_BFGS: dict[str, Solver[Any]] = dict.fromkeys(("small", "large", "quick"), LBFGS(0.01))
-_BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(30), "large": _frank_wolfe(30), "quick": _frank_wolfe(15)}
+_BCFW: dict[str, Solver[Any]] = {"small": _frank_wolfe(100), "large": _frank_wolfe(60), "quick": _frank_wolfe(30)}
 _SGD: dict[str, Solver[Any]] = {"small": DoubleSGD(100), "large": DoubleSGD(30), "quick": DoubleSGD(30)}
 
 METHODS: dict[str, Method] = {
