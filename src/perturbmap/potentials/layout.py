@@ -47,7 +47,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     if not array.flags.writeable:
         return array
     view = array.view()
-    view.setflags(False)  # by position, and not by ``flags``: a third of the time, of which small problems have many
+    view.setflags(write=False)
     return view
 
 
