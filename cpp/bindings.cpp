@@ -1,7 +1,6 @@
 // Python bindings: shapes are checked here, the GIL is released, and the (example, copy) pairs of a batch
 // are shared out to threads. Each call owns its work space; only the maximisers of pins, where they are asked
 // for, outlive it, in an object that nothing changes.
-#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -73,26 +72,6 @@ std::optional<PinnedBatch<Solver>> pin(const PythonBatch& python, std::optional<
     }, options...);
     if (!keep) return std::nullopt;
     return kept;
-}
-
-// Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10.
-bool are_supermodular(Input<double> tables) {
-    require(tables.size() % 4 == 0, "tables must have shape (n, 2, 2)");
-    bool fit = true;
-    for (const double *t = tables.data(), *end = t + tables.size(); t != end; t += 4)
-        fit &= (t[0] - t[1]) + (t[3] - t[2]) >= 0;
-    return fit;
-}
-
-// Whether all weights of pins are finite, and zero where the value says that there is no maximiser.
-bool are_weights(Input<double> weights, Input<double> values) {
-    require(weights.size() == values.size(), "weights must be as many as values");
-    bool fit = true;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-        const double w = weights.data()[i];
-        fit &= (w == 0) | (std::isfinite(w) & std::isfinite(values.data()[i]));
-    }
-    return fit;
 }
 
 // The work of add_moments(), roughly. Measured: 4 to 19 for each weight, and 47 for graphs of 2,000 sites with strong
@@ -197,8 +176,6 @@ NB_MODULE(_core, module) {
     module.def("gumbel", &gumbel, release());
     module.def("score", &score);
     module.def("indicators", &indicators);
-    module.def("are_supermodular", &are_supermodular);
-    module.def("are_weights", &are_weights);
     module.def("graph_maximise", &maximise<GraphSolver>, release());
     module.def("graph_pin", &pin<GraphSolver>, release());
     module.def("graph_moments", &moments<GraphSolver>, release());
@@ -212,6 +189,7 @@ NB_MODULE(_core, module) {
     module.def("search_bound", &search_bound, release());
     module.def("search_pin", &pin<GraphSearch, int>, release());
     module.def("search_moments", &moments<GraphSearch>, release());
+    bind_checks(module);
     bind_sums(module);
     bind_sparse(module);
     bind_trees(module);

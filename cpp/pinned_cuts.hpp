@@ -16,7 +16,8 @@
 //             (5) In the same way a settled p with gap(p) >= F({d}) is outside S_d: for d, and for all pins
 //             that come after it in descending order of F({d}), it is as good as the terminal.
 // Method.     Each pin is a maximum flow from d by augmenting paths, over one or two arcs without a search
-//             where residuals are near, as most are. The pins follow each other from neighbour to
+//             where residuals are near, as most are; else in a search tree, whose sites look for other parents
+//             when arcs above them are full. The pins follow each other from neighbour to
 //             neighbour, and the members of S_d come right after d: what the last pin has gathered in
 //             t is what the next one needs, and it lies next to it. Only at strong coupling do they come in
 //             descending order of F({d}), outside the sets, for the sake of (5). Pins whose neighbours' residuals
@@ -28,7 +29,7 @@
 // Ties.       The flipped set is the least one: the pinned maximiser nearest to the free one.
 // Memory.     For each arc, 16 bytes for a copy of the residual graph and 4 for its index; for each site about 64.
 // References. Ford and Fulkerson 1956, Edmonds and Karp 1972 (shortest augmenting paths); Kohli and Torr
-//             2007 re-use the flow between full solves of the same family.
+//             2007 re-use the flow between full solves of the same family; Boykov and Kolmogorov 2004 (adoption).
 #pragma once
 
 #include <cstddef>
@@ -56,11 +57,12 @@ class PinnedCuts {
 
    private:
     static constexpr double infinity = std::numeric_limits<double>::infinity();
+    static constexpr std::int32_t none = -1;
     static constexpr std::int32_t unreached = std::numeric_limits<std::int32_t>::max();
 
     struct Node {
         double room;          // t[x]
-        std::int32_t parent;  // the arc by which the present search reached it
+        std::int32_t parent;  // its arc to the site from which the present search reached it, or `none`
         std::int32_t place;   // its index in reached_, or `unreached`
     };
 
@@ -94,6 +96,7 @@ class PinnedCuts {
     std::int32_t scan(std::int32_t x);
     Outcome drain(std::int32_t y, std::int32_t d);
     std::int32_t augment(std::int32_t d, std::int32_t y);
+    bool adopt(std::int32_t x, std::int32_t end);
     void repair(std::int32_t v);
     void cut_off(std::int32_t v);
     bool is_saturated(std::int32_t d) const;
@@ -119,7 +122,7 @@ class PinnedCuts {
     // those before n_scanned_ have been scanned.
     std::vector<std::int32_t> reached_, dead_;
     std::int32_t n_reached_ = 0, n_scanned_ = 0, n_dead_ = 0;
-    int n_repairs_ = 0;
+    int n_repairs_ = 0, n_broken_ = 0;  // of the present search; sites that the last path left without a parent
 
     std::vector<std::uint8_t> free_;  // labels of the free maximiser
     std::vector<double> gap_;

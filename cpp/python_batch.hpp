@@ -106,6 +106,7 @@ void add_up(const PythonBatch& python, Output<double>& unary_moments, Output<dou
     });
 }
 
+void bind_checks(nb::module_& module);  // bind_checks.cpp
 void bind_sums(nb::module_& module);    // bind_sums.cpp
 void bind_trees(nb::module_& module);   // bind_trees.cpp
 void bind_sparse(nb::module_& module);  // bind_sparse.cpp

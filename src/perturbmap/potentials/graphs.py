@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perturbmap import _core
 from perturbmap.support.checks import as_floats
 
 
@@ -92,7 +93,7 @@ def check_order(edges: Any, rows: str) -> None:
 
 def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int32]:
     """Pairs of different sites as an int32 array, from an array or a graph; else an error that names the argument."""
-    if _is_sparse(edges) or _is_networkx(edges):
+    if not isinstance(edges, np.ndarray) and (_is_sparse(edges) or _is_networkx(edges)):
         n_nodes = edges.shape[0] if _is_sparse(edges) else len(edges)
         try:
             found = graph_edges(edges, weight=None).edges
@@ -109,6 +110,9 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
         return np.empty((0, 2), dtype=np.int32)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ValueError(f"{name} must have shape (n_edges, 2), two sites per edge, but it has shape {array.shape}.")
+    copy = np.empty(array.shape, dtype=np.int32)  # what the kernels index by is nobody else's
+    if array.dtype in _SITE_NUMBERS and array.flags.c_contiguous and _core.copy_edges(array, n_sites, copy):
+        return copy
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"{name} must hold integer site numbers, but its dtype is {array.dtype}.")
     if array.min() < 0 or array.max() >= n_sites:
@@ -123,7 +127,12 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
             f"{name} must join two different sites, but edge {loop} joins site {array[loop, 0]} to itself. "
             "Add its diagonal to that site's unary potentials instead."
         )
-    return np.array(array, dtype=np.int32, order="C")  # a copy: what the kernels index by is nobody else's
+    copy[...] = array
+    return copy
+
+
+#: What sites are numbered by nearly always; the kernel that checks edges takes these.
+_SITE_NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 # A graph of networkx or SciPy exists only where its user has imported them: it is known without importing them here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -46,7 +47,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     if not array.flags.writeable:
         return array
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -220,5 +221,7 @@ class Layout:
 _FIRST_STREAM: NDArray[np.uint64] = np.zeros(1, dtype=np.uint64)
 
 
+@lru_cache(maxsize=1024)
 def _bounds(n: int) -> Offsets:
-    return np.array([0, n], dtype=np.int64)
+    """Where a single part of ``n`` begins and ends; one array for all who ask, whose memory nobody can write."""
+    return np.frombuffer(np.array([0, n], dtype=np.int64).tobytes(), dtype=np.int64)

@@ -259,11 +259,13 @@ class Potentials:
 
     def to_core(self, given: Labels | None = None) -> _core.Batch:
         """The arrays as the kernels take them."""
-        k = self.n_labels
-        tables = np.zeros((0, k, k)) if self.pairwise is None else self.pairwise.reshape(-1, k, k)
-        return _core.Batch(
-            self.stack, self.edges, tables, self.is_shared, self.site_offsets, self.edge_offsets, given
-        )
+        k, layout, tables = self.n_labels, self.layout, self.pairwise
+        shared = tables is not None and tables.ndim == 2
+        if tables is None:
+            tables = np.zeros((0, k, k))
+        elif shared:
+            tables = tables[None]
+        return _core.Batch(self.stack, layout.edges, tables, shared, layout.site_offsets, layout.edge_offsets, given)
 
     def check_labels(self, name: str, labels: ArrayLike, *, unknown: bool) -> Labels:
         """Integer labels, one for each site; with ``unknown``, -1 stands for a label that is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from perturbmap.potentials import Moments, Potentials
 
 
-@dataclass(frozen=True)
-class ParallelEdges:
+class ParallelEdges(NamedTuple):
     """Potentials ``f`` and their ``merged`` form, in which no two edges join the same sites."""
 
     f: Potentials

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perturbmap import _core
+
 #: Sums and products of numbers up to this one stay finite.
 LARGEST = 1e100
 
@@ -46,9 +48,11 @@ def as_floats(name: str, values: ArrayLike, hint: str = "", *, may_forbid: bool 
             f"{name} must be a rectangular array of numbers ({error}). "
             "Ragged examples are built one by one and joined with Potentials.batch."
         ) from None
-    if np.ndim(values) == 0:
+    if array.ndim == 1 and np.ndim(values) == 0:
         array = array.reshape(())
-    if may_forbid and not _is_moderate(array) and np.isneginf(array).any():
+    if _core.are_at_most(array, LARGEST):
+        return array
+    if may_forbid and np.isneginf(array).any():
         _check_forbidden(name, array, hint)
     else:
         check_finite(name, array, hint)
@@ -66,22 +70,11 @@ def _check_forbidden(name: str, array: NDArray[np.float64], hint: str) -> None:
         )
 
 
-def _is_moderate(array: NDArray[Any]) -> bool:
-    """Whether no number is beyond the root of `LARGEST`: one quick look, which is enough for nearly all arrays."""
-    flat = array.ravel()
-    with np.errstate(over="ignore", invalid="ignore"):
-        # BLAS shares long products out to threads, and waits for them: milliseconds where others have the cores.
-        squares = float(flat.dot(flat) if flat.size <= 4096 else np.einsum("i,i", flat, flat))
-    return squares <= LARGEST
-
-
 def check_finite(name: str, array: NDArray[Any], hint: str = "") -> None:
     """Raises a ValueError that names the argument unless all numbers are finite, and at most `LARGEST` in size."""
-    if _is_moderate(array):
+    if _core.are_at_most(array, LARGEST):
         return
     bad = ~(np.abs(array) <= LARGEST)
-    if not bad.any():
-        return
     where = tuple(int(i) for i in np.argwhere(bad)[0])
     entry = f"{name}{list(where)}" if name.isidentifier() else f"entry {list(where)}"
     found = f"but {entry} is {array[where]}"
