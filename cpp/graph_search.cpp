@@ -43,7 +43,7 @@ double GraphSearch::climb(const double* unary, std::int32_t* labels) {
     return score;
 }
 
-// One move, as far as labels of the proposal are better.
+// One move to the labels of a proposal; whether it improves. Potts tables need no others than expansions.
 bool GraphSearch::fuse(const double* unary, std::size_t proposal, std::int32_t* labels, double& score) {
     if (!weights_.empty()) return expansion_.improve(unary, proposal, labels, score);
     const bool has_improved = fusion_.improve(unary, proposal, labels, score);

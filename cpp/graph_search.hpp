@@ -5,6 +5,7 @@
 // Method.     From the best label of each site alone: expansions, label after label, then forests, set after set, until
 //             a whole round improves nothing. Where an expansion has to be truncated, the other proposals and sets take part,
 //             and labels read off tree-reweighted messages are a second start, of which the better end is taken.
+// Potts.      Where all tables are (potts.hpp), expansions are those of expansion.hpp, and no table is truncated.
 // Pins.       At the labelling found, every pin is estimated by the proposals of its label and by the forests of its
 //             site; the best is taken. None is higher than the free labelling, which all of them failed to improve.
 // Effort.     Where it is not exact, what was found can be shaken: a random part of the graph gets random labels, and if
