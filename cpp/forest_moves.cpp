@@ -5,7 +5,7 @@
 
 namespace perturbmap {
 
-void ForestMoves::select(std::size_t example, const Neighbours& neighbours) {
+void ForestMoves::select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights) {
     neighbours_ = &neighbours;
     example_ = example;
     sets_ = std::make_shared<ForestSets>();
@@ -30,7 +30,11 @@ void ForestMoves::select(std::size_t example, const Neighbours& neighbours) {
     moved_.resize(batch_.sites(example));
     view_ = {unary_.data(), 1, n, k, sets_->edges.data(), tables, sets_->site_offsets.data(), sets_->edge_offsets.data(),
              sets_->size(), nullptr};
-    tree_ = std::make_unique<TreeDP>(view_);
+    weights_ = &weights;
+    inside_weights_.clear();
+    if (!weights.empty())
+        for (const std::int32_t e : sets_->edge_numbers) inside_weights_.push_back(weights[static_cast<std::size_t>(e)]);
+    tree_ = std::make_unique<TreeDP>(view_, weights.empty() ? nullptr : inside_weights_.data());
 }
 
 // Shares all sites without a given label out to sets, in this order.
@@ -85,6 +89,7 @@ void ForestMoves::add_sets(bool descending) {
 
 // The unary potentials of a set, given the labels outside.
 void ForestMoves::load(const double* unary, std::size_t set, const std::int32_t* labels) {
+    const std::vector<double>& weights = *weights_;
     const std::size_t k = batch_.n_labels;
     for (std::size_t p = view_.first_site(set); p < view_.first_site(set + 1); ++p) set_of_[sets_->sites[p]] = -2;
     for (std::size_t p = view_.first_site(set); p < view_.first_site(set + 1); ++p) {
@@ -94,6 +99,10 @@ void ForestMoves::load(const double* unary, std::size_t set, const std::int32_t*
         old_[p] = labels[d];
         for (const Neighbour& other : neighbours_->of(d)) {
             if (set_of_[other.site] == -2) continue;
+            if (!weights.empty()) {
+                u[labels[other.site]] += weights[other.edge];
+                continue;
+            }
             const double* row = other.table + static_cast<std::size_t>(labels[other.site]) * other.label_stride;
             for (std::size_t a = 0; a < k; ++a) u[a] += row[a * other.own_stride];
         }

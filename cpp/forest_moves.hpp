@@ -5,7 +5,7 @@
 // Method.     The sites are shared out to such sets, site after site: it joins the first set in which it closes no cycle.
 //             Once in ascending and once in descending order of the sites. Each set is an example of a batch of forests
 //             (tree_dp.hpp), whose unary potentials have what the neighbours outside add.
-// Cost.       O(edges * K^2) for all moves of one order.
+// Cost.       O(edges * K^2) for all moves of one order; O(edges * K) where all tables are Potts.
 // Reference.  Hamze and de Freitas, From fields to trees, UAI 2004 (the same sets, for sampling).
 #pragma once
 
@@ -34,7 +34,8 @@ class ForestMoves {
    public:
     explicit ForestMoves(const Batch& batch) : batch_(batch) {}
 
-    void select(std::size_t example, const Neighbours& neighbours);
+    // `weights` are those of its edges where all tables are Potts (potts.hpp), and empty elsewhere.
+    void select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights);
     // The sets of the ascending order come first; there are so many.
     std::size_t n_ascending() const { return n_ascending_; }
     std::shared_ptr<const ForestSets> sets() const { return sets_; }
@@ -52,12 +53,13 @@ class ForestMoves {
 
     const Batch& batch_;
     const Neighbours* neighbours_ = nullptr;
+    const std::vector<double>* weights_ = nullptr;
     std::size_t example_ = no_example;
     std::shared_ptr<ForestSets> sets_;
     std::size_t n_ascending_ = 0;
     Batch view_;
     std::unique_ptr<TreeDP> tree_;
-    std::vector<double> unary_, tables_, values_;
+    std::vector<double> unary_, tables_, inside_weights_, values_;
     std::vector<std::int32_t> set_of_, root_, labels_, old_, moved_;
 };
 

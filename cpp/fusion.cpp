@@ -8,11 +8,19 @@
 
 namespace perturbmap {
 
-void Fusion::select(std::size_t example, const Neighbours& neighbours) {
+void Fusion::select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights) {
+    weights_ = &weights;
     neighbours_ = &neighbours;
     example_ = example;
-    const std::size_t n = batch_.sites(example), m = batch_.n_edges(example);
-    flow_.set_edges(static_cast<int>(n), static_cast<std::int32_t>(batch_.first_site(example)), batch_.edges_of(example),
+    is_ready_ = false;
+}
+
+// Makes room for the binary problem; not before one is loaded, since where expansion.hpp does, only pins need it.
+void Fusion::make_room() {
+    if (is_ready_) return;
+    is_ready_ = true;
+    const std::size_t n = batch_.sites(example_), m = batch_.n_edges(example_);
+    flow_.set_edges(static_cast<int>(n), static_cast<std::int32_t>(batch_.first_site(example_)), batch_.edges_of(example_),
                     static_cast<int>(m));
     unary_.resize(2 * n);
     tables_.resize(4 * m);
@@ -24,6 +32,7 @@ void Fusion::select(std::size_t example, const Neighbours& neighbours) {
 
 // The binary problem: 0 keeps the label, 1 takes the proposal.
 void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t* labels) {
+    make_room();
     const std::size_t n = batch_.sites(example_), m = batch_.n_edges(example_), k = batch_.n_labels;
     const std::size_t first = batch_.first_site(example_);
     const std::int32_t *edges = batch_.edges_of(example_), *given = batch_.given_of(example_);
@@ -42,8 +51,16 @@ void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t*
         const std::size_t a = static_cast<std::size_t>(labels[i]), b = static_cast<std::size_t>(labels[j]);
         const std::size_t p = held_[i] ? static_cast<std::size_t>(proposal_[i]) : a;
         const std::size_t q = held_[j] ? static_cast<std::size_t>(proposal_[j]) : b;
-        const double* table = tables[e];
         double* t = tables_.data() + 4 * e;
+        if (!weights_->empty()) {  // the same without a look at the tables, which are many more bytes
+            const double weight = (*weights_)[e];
+            t[0] = weight * static_cast<double>(a == b);
+            t[1] = weight * static_cast<double>(a == q);
+            t[2] = weight * static_cast<double>(p == b);
+            t[3] = weight * static_cast<double>(p == q);
+            continue;
+        }
+        const double* table = tables[e];
         t[0] = table[a * k + b];
         t[1] = table[a * k + q];
         t[2] = table[p * k + b];
@@ -73,15 +90,15 @@ bool Fusion::cut(const std::int32_t* labels) {
 }
 
 // A cut in which all sites keep their labels, although rounding may say that others are as good: they get an advantage,
-// as small as will do beside the largest potential. Gains are counted without it.
-void Fusion::cut_keeping(const std::int32_t* labels) {
-    if (!cut(labels)) return;
+// as small as will do beside the largest potential. Gains are counted without it. Whether none was needed.
+bool Fusion::cut_keeping(const std::int32_t* labels) {
+    if (!cut(labels)) return true;
     double largest = 0;
     for (std::size_t d = 0; d < held_.size(); ++d) largest = std::max(largest, std::abs(unary_[2 * d]));
     for (const double t : tables_) largest = std::max(largest, std::abs(t));
     for (double advantage = std::max(1e-13 * largest, std::numeric_limits<double>::min());; advantage *= 1e3) {
         for (std::size_t d = 0; d < held_.size(); ++d) unary_[2 * d] += advantage;
-        if (!cut(labels)) return;
+        if (!cut(labels)) return false;
     }
 }
 
@@ -107,13 +124,18 @@ double Fusion::gain(const double* unary, const std::int32_t* labels, const std::
     return total;
 }
 
-// The true gains of the pins of wanted sites (all where it is null), in gain_, by set; a site that does better alone
-// gets a set of its own.
-void Fusion::find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted) {
+// The true gains of the pins of wanted sites (all where it is null), in gain_, by set. Where the cut is that of the true
+// potentials, they are what it says; elsewhere a site that does better alone gets a set of its own.
+void Fusion::find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted, bool is_exact) {
     const std::size_t n = batch_.sites(example_);
     cuts_.run(flow_, wanted, held_.data());
     pins_ = cuts_.pins();
     gain_.resize(pins_.set_begin.size() - 1);
+    if (is_exact) {
+        for (std::size_t d = 0; d < n; ++d)
+            if (pins_.set_of[d] >= 0) gain_[static_cast<std::size_t>(pins_.set_of[d])] = -cuts_.gap(static_cast<int>(d));
+        return;
+    }
     for (std::size_t s = 0; s < gain_.size(); ++s)
         gain_[s] = gain(unary, labels, pins_.members.data() + pins_.set_begin[s],
                         pins_.members.data() + pins_.set_begin[s + 1]);
@@ -135,7 +157,7 @@ bool Fusion::improve(const double* unary, std::size_t proposal, std::int32_t* la
     if (has_moved && take(unary, labels, score)) return true;
     if (!is_truncated_) return false;
     if (has_moved) cut_keeping(labels);
-    find_gains(unary, labels, nullptr);
+    find_gains(unary, labels, nullptr, false);
     const auto best = std::max_element(gain_.begin(), gain_.end());
     if (best == gain_.end() || !(*best > 0)) return false;
     const std::size_t s = static_cast<std::size_t>(best - gain_.begin());
@@ -165,8 +187,8 @@ void Fusion::pin(const double* unary, std::size_t proposal, const std::int32_t* 
             any |= wanted_sites_[d] = held_[d] && wanted[d * width + static_cast<std::size_t>(proposal_[d])];
         if (!any) return;
     }
-    cut_keeping(labels);
-    find_gains(unary, labels, wanted ? wanted_sites_.data() : nullptr);
+    const bool is_exact = cut_keeping(labels) && !is_truncated_;
+    find_gains(unary, labels, wanted ? wanted_sites_.data() : nullptr, is_exact);
     for (std::size_t d = 0; d < held_.size(); ++d) {
         const std::size_t at = d * width + static_cast<std::size_t>(proposal_[d]);
         if (held_[d] == 0 || (wanted && !wanted[at])) continue;

@@ -34,8 +34,9 @@ class Fusion {
    public:
     explicit Fusion(const Batch& batch) : batch_(batch) {}
 
-    // Makes this the example whose labellings are moved; no two of its edges join the same sites.
-    void select(std::size_t example, const Neighbours& neighbours);
+    // Makes this the example whose labellings are moved; no two of its edges join the same sites. `weights` are those of
+    // its edges where all tables are Potts (potts.hpp), and empty elsewhere; they must outlive it too.
+    void select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights);
 
     // Proposals are numbered: labels for all, of which there are K, then steps from the present label, K - 1.
     static std::size_t n_proposals(std::size_t n_labels) { return 2 * n_labels - 1; }
@@ -57,17 +58,19 @@ class Fusion {
     bool is_truncated() const { return is_truncated_; }
 
    private:
+    void make_room();
     void load(const double* unary, std::size_t proposal, const std::int32_t* labels);
     bool cut(const std::int32_t* labels);
-    void cut_keeping(const std::int32_t* labels);
+    bool cut_keeping(const std::int32_t* labels);
     bool take(const double* unary, std::int32_t* labels, double& score);
     double gain(const double* unary, const std::int32_t* labels, const std::int32_t* first, const std::int32_t* last);
-    void find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted);
+    void find_gains(const double* unary, const std::int32_t* labels, const std::uint8_t* wanted, bool is_exact);
 
     const Batch& batch_;
     const Neighbours* neighbours_ = nullptr;
+    const std::vector<double>* weights_ = nullptr;
     std::size_t example_ = no_example;
-    bool is_truncated_ = false;
+    bool is_ready_ = false, is_truncated_ = false;
     MaxFlow flow_;
     PinnedCuts cuts_;
     CutPins pins_;

@@ -22,8 +22,10 @@ void GraphSearch::select(std::size_t example) {
     if (example == example_) return;
     example_ = example;
     neighbours_.set(batch_, example);
-    fusion_.select(example, neighbours_);
-    forests_.select(example, neighbours_);
+    read_potts(batch_.tables_of(example), batch_.n_edges(example), batch_.n_labels, weights_);
+    if (!weights_.empty()) expansion_.select(example, weights_);
+    fusion_.select(example, neighbours_, weights_);
+    forests_.select(example, neighbours_, weights_);
     messages_.select(example, neighbours_);
 }
 
@@ -33,13 +35,20 @@ double GraphSearch::climb(const double* unary, std::int32_t* labels) {
     for (std::size_t set = 0; set < n_sets_; ++set) forests_.improve(unary, set, labels, score);
     for (bool has_improved = true; has_improved;) {
         for (std::size_t n_idle = 0, p = 0; n_idle < n_proposals_; p = (p + 1) % n_proposals_) {
-            n_idle = fusion_.improve(unary, p, labels, score) ? 0 : n_idle + 1;
-            if (fusion_.is_truncated()) use_everything();
+            n_idle = fuse(unary, p, labels, score) ? 0 : n_idle + 1;
         }
         has_improved = false;
         for (std::size_t set = 0; set < n_sets_; ++set) has_improved |= forests_.improve(unary, set, labels, score);
     }
     return score;
+}
+
+// One move to the labels of a proposal; whether it improves. Potts tables need no others than expansions.
+bool GraphSearch::fuse(const double* unary, std::size_t proposal, std::int32_t* labels, double& score) {
+    if (!weights_.empty()) return expansion_.improve(unary, proposal, labels, score);
+    const bool has_improved = fusion_.improve(unary, proposal, labels, score);
+    if (fusion_.is_truncated()) use_everything();
+    return has_improved;
 }
 
 void GraphSearch::use_everything() {

@@ -5,6 +5,7 @@
 // Method.     From the best label of each site alone: expansions, label after label, then forests, set after set, until
 //             a whole round improves nothing. Where an expansion has to be truncated, the other proposals and sets take part,
 //             and labels read off tree-reweighted messages are a second start, of which the better end is taken.
+// Potts.      Where all tables are (potts.hpp), expansions are those of expansion.hpp, and no table is truncated.
 // Pins.       At the labelling found, every pin is estimated by the proposals of its label and by the forests of its
 //             site; the best is taken. None is higher than the free labelling, which all of them failed to improve.
 // Effort.     Where it is not exact, what was found can be shaken: a random part of the graph gets random labels, and if
@@ -20,9 +21,11 @@
 
 #include "batch.hpp"
 #include "cut_pins.hpp"
+#include "expansion.hpp"
 #include "fusion.hpp"
 #include "forest_moves.hpp"
 #include "neighbours.hpp"
+#include "potts.hpp"
 #include "tree_reweighted.hpp"
 
 namespace perturbmap {
@@ -58,7 +61,7 @@ class GraphSearch {
 
     // `effort` is how often it climbs, at most: from the starts, then from what was found, shaken.
     GraphSearch(const Batch& batch, int effort)
-        : batch_(batch), effort_(effort), fusion_(batch), forests_(batch), messages_(batch) {}
+        : batch_(batch), effort_(effort), fusion_(batch), expansion_(batch), forests_(batch), messages_(batch) {}
 
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
@@ -75,6 +78,7 @@ class GraphSearch {
    private:
     void select(std::size_t example);
     double climb(const double* unary, std::int32_t* labels);
+    bool fuse(const double* unary, std::size_t proposal, std::int32_t* labels, double& score);
     void use_everything();
     void shake(const double* unary, std::uint32_t number, std::int32_t* labels);
 
@@ -83,7 +87,9 @@ class GraphSearch {
     std::size_t example_ = no_example;
     std::size_t n_proposals_ = 0, n_sets_ = 0;  // in use; all, where tables have been truncated
     Neighbours neighbours_;
+    std::vector<double> weights_;  // of the edges, where all tables are Potts; empty elsewhere
     Fusion fusion_;
+    Expansion expansion_;
     ForestMoves forests_;
     TreeReweighted messages_;
     std::vector<std::int32_t> other_, source_, part_;

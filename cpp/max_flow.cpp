@@ -102,6 +102,19 @@ void MaxFlow::set_tables(Tables tables, const std::int32_t* given) {
     fold_given(given);
 }
 
+void MaxFlow::set_capacities(int n_sites, const std::int32_t* edges, const double* capacities, int n_edges) {
+    const std::size_t m = static_cast<std::size_t>(n_edges);
+    count_arcs(n_sites, 0, edges, m);
+    shift_.assign(nodes_.size(), 0.0);
+    for (std::size_t e = 0; e < m; ++e) {
+        const std::int32_t i = edges[2 * e], j = edges[2 * e + 1], a = first_[i]++, b = first_[j]++;
+        arcs_[a] = {capacities[e], j, b};
+        arcs_[b] = {capacities[e], i, a};
+    }
+    for (std::size_t i = nodes_.size(); i > 0; --i) first_[i] = first_[i - 1];
+    first_[0] = 0;
+}
+
 // Gives the first of several arcs to the same site the capacity of all.
 void MaxFlow::merge_parallel_arcs() {
     zeros_.assign(nodes_.size(), none);  // here: the first arc from the present site to each other one

@@ -63,6 +63,10 @@ class MaxFlow {
     void set_edges(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges);
     void set_tables(Tables tables, const std::int32_t* given);
 
+    // For one solve() of a graph that is given by the capacities of its edges, of which none are parallel: its sites are
+    // 0, 1, ..., and what the edges add to their excess is in the unary potentials.
+    void set_capacities(int n_sites, const std::int32_t* edges, const double* capacities, int n_edges);
+
     // Maximises for one (n_sites, 2) array of unary potentials. One of a site's two may be -inf: that label is forbidden,
     // and the excess of the site is infinite.
     void solve(const double* unary);

@@ -32,6 +32,23 @@ void max_plus(std::size_t k, const double* table, const double* in, double* out,
     }
 }
 
+// The same for the table w [i == j] with w >= 0, but that of several i of one value the first largest in[i] is taken.
+PERTURBMAP_SIMD
+void max_plus_potts(std::size_t k, double weight, const double* in, double* out, std::int64_t* argument) {
+    double best = in[0];
+    std::int64_t first = 0;
+    for (std::size_t i = 1; i < k; ++i) {
+        const bool better = in[i] > best;
+        best = better ? in[i] : best;
+        first = better ? static_cast<std::int64_t>(i) : first;
+    }
+    for (std::size_t j = 0; j < k; ++j) {
+        const double same = in[j] + weight;
+        out[j] = same > best ? same : best;
+        argument[j] = same > best ? static_cast<std::int64_t>(j) : first;
+    }
+}
+
 void keep(const std::vector<std::int64_t>& argument, Pointer* out) {
     std::transform(argument.begin(), argument.end(), out, [](std::int64_t k) { return static_cast<Pointer>(k); });
 }
@@ -41,6 +58,16 @@ std::size_t first_maximum(std::size_t k, const double* x) {
 }
 
 }  // namespace
+
+// The message from the site to its parent, or from the parent to it.
+void TreeDP::send(const TreeSite& site, bool downwards, const double* in, double* out) {
+    const std::size_t width = forest_.n_labels();
+    if (weights_)
+        max_plus_potts(width, weights_[forest_.batch().first_edge(forest_.example()) + static_cast<std::size_t>(site.edge)],
+                       in, out, argument_.data());
+    else
+        max_plus(width, forest_.table(site, downwards), in, out, argument_.data());
+}
 
 void TreeDP::upward_max() {
     const std::size_t width = forest_.n_labels();
@@ -52,7 +79,7 @@ void TreeDP::upward_max() {
         const TreeSite& site = forest_[p];
         if (site.parent < 0) continue;
         double* message = message_.data() + p * width;
-        max_plus(width, forest_.table(site, false), up_.data() + p * width, message, argument_.data());
+        send(site, false, up_.data() + p * width, message);
         keep(argument_, up_pointer_.data() + p * width);
         normalise(width, message);
         double* up = up_.data() + static_cast<std::size_t>(site.parent) * width;
@@ -123,7 +150,7 @@ void TreeDP::pin(std::size_t copy, std::size_t example, const std::uint8_t* want
         } else {
             double *up = up_.data() + p * width, *down = down_.data() + p * width;
             if (site.parent >= 0) {
-                max_plus(width, forest_.table(site, true), outside_.data() + p * width, down, argument_.data());
+                send(site, true, outside_.data() + p * width, down);
                 if (pins) keep(argument_, down_pointer_.data() + p * width);
                 normalise(width, down);
             }

@@ -12,7 +12,7 @@
 //           and then downwards, and meet at each site and edge.
 // Forbidden labels and pairs have the potential -inf, as labels other than a given one do. Where no labelling is left, the
 //           maximum is -inf, and the labels are any.
-// Cost.     O(edges * K^2) for values, O(sites * K) for moments.
+// Cost.     O(edges * K^2) for values, O(edges * K) where all tables are Potts, O(sites * K) for moments.
 // Ties.     The smallest label, from the root down.
 #pragma once
 
@@ -46,7 +46,8 @@ struct TreePins {
 // Solves one example of a batch after another; the batch must outlive it and must not change.
 class TreeDP {
    public:
-    explicit TreeDP(const Batch& batch) : forest_(batch) {}
+    // Where all tables are Potts (potts.hpp), the weights of the batch's edges may be given: messages are then O(K).
+    explicit TreeDP(const Batch& batch, const double* weights = nullptr) : forest_(batch), weights_(weights) {}
 
     // Writes the labels (n_sites) of the maximum; returns their score, or -inf where there is none.
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
@@ -65,12 +66,14 @@ class TreeDP {
     }
 
    private:
+    void send(const TreeSite& site, bool downwards, const double* in, double* out);
     void upward_max();
     // Whether there is a labelling.
     bool backtrack(std::int32_t* labels) const;
     std::size_t find_needed(const std::uint8_t* wanted, const std::int32_t* labels);
 
     Forest forest_;
+    const double* weights_;
     std::vector<double> unary_, up_, message_, down_, outside_;
     std::vector<Pointer> up_pointer_, down_pointer_;
     std::vector<std::int64_t> argument_;

@@ -52,6 +52,28 @@ def test_forests_are_solved_exactly_with_all_their_pins() -> None:
     np.testing.assert_allclose(pm.Graph().maximise_with_bound(f).bounds, pm.Tree().maximise(f)[1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [0.1, 0.5, 2.0, 6.0])
+def test_potts_tables_have_their_own_way_and_the_answer_of_any_others(scale: float) -> None:
+    """A table that is one unit of rounding away takes the general way: labels, pins and moments are the same."""
+    rng = np.random.default_rng(11)
+    f = pm.Potentials.batch([grid("attractive", 8, 9, 6, scale, rng) for _ in range(4)])
+    forbidden = rng.random(f.unary.shape) < 0.2
+    forbidden[np.arange(f.n_sites), rng.integers(0, 6, f.n_sites)] = False
+    f = f.with_unary(np.where(forbidden, -np.inf, f.unary))
+    given = np.where(rng.random(f.n_sites) < 0.1, f.unary.argmax(axis=1), -1)
+    tables = f.tables.copy()
+    tables[:, 1, 1] = np.nextafter(tables[:, 1, 1], np.inf)
+    general = pm.Potentials.trusted(f.layout, f.unary, tables)
+    expected, found = pm.Graph().pinned(general, given=given), pm.Graph().pinned(f, given=given)
+    np.testing.assert_array_equal(found.free, expected.free)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-12)
+    weights = np.where(np.isfinite(expected.values), rng.normal(size=expected.values.shape), 0.0)
+    for ours, theirs in zip(found.moments(weights), expected.moments(weights), strict=True):
+        assert ours is not None
+        assert theirs is not None
+        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("kind", "gap", "gap_of_pins"), [("attractive", 0.02, 0.1), ("repulsive", 0.01, 0.3), ("any", 0.05, 0.8)]
 )
