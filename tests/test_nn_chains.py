@@ -340,7 +340,7 @@ def test_it_works_under_autocast_checkpoints_and_compilation(device: str, rng: n
     assert short.dtype == torch.float32
     assert short.item() == pytest.approx(value.item(), rel=0.02)
     again = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
-    for other in (again, torch.compile(run, backend="eager")(x)):
+    for other in (again, torch.compile(run, backend="aot_eager", fullgraph=True)(x)):
         assert_same(torch.autograd.grad(other, (network.weight, table)), expected, rtol=1e-5)
 
 
