@@ -80,6 +80,10 @@ class Weights(NamedTuple):
         """The same over another divisor."""
         return Weights(self.each, self.divisor * divisor)
 
+    def part(self, some: slice) -> Weights:
+        """The weights of some of the examples."""
+        return self if self.each is None or self.each.dim() == 0 else Weights(self.each[some], self.divisor)
+
 
 @final
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def look(
 ) -> Tensor:
     """What `plain.look` does, in one kernel."""
     n, n_sites, n_labels = x.shape
-    report = torch.zeros(2, dtype=torch.int32, device=x.device)
+    report = torch.zeros(2, dtype=torch.int32, pin_memory=x.is_cuda)  # of the CPU, and a kernel can write to it
     is_each = tables is not None and tables.dim() > 2
     most = max(n_sites * n_labels, n_labels * n_labels * (n_sites - 1 if is_each else 1))
     constants = {
@@ -161,12 +161,11 @@ def _toward(
     tl.store(values + row, value)
 
 
-def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> tuple[Tensor, Tensor]:
-    """See `plain.toward`; where x is perturbed, w takes the place of the perturbed potentials."""
+def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out: Tensor) -> Tensor:
+    """See `plain.toward`; what is beyond an example's length is not written."""
     noisy, (n, n_sites, n_labels) = sweep.x, x.shape
     left, right = a.chunk(2)
     values = torch.empty(n, dtype=torch.float64, device=x.device)
-    w = x.new_empty(x.shape) if noisy is x else noisy
     width = max(2, triton.next_power_of_2(n_labels))
     constants = {
         "SITES": max(1, 2048 // width),
@@ -175,6 +174,6 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> 
         "HAS_LABELS": aim.dim() == 2,
         "INTEGRATE": integrate,
     }
-    pointers = (left, right, noisy, x, aim, sweep.lengths, values, w)
+    pointers = (left, right, noisy, x, aim, sweep.lengths, values, out)
     launch(_toward, (n,), pointers, (n_sites, n_labels), constants)
-    return values, w
+    return values
