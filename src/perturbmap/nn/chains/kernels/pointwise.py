@@ -121,9 +121,9 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
     return out
 
 
-@fixed(8)
+@fixed(7)
 def _toward(
-    left, right, noisy, x, aim, lengths, values, w, n_sites, n_labels,
+    left, noisy, x, aim, lengths, values, w, n_sites, n_labels,
     SITES: tl.constexpr, WIDTH: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_LABELS: tl.constexpr,
     INTEGRATE: tl.constexpr,
 ):  # fmt: skip
@@ -132,6 +132,7 @@ def _toward(
     if HAS_LENGTHS:
         length = tl.load(lengths + row)
     first = row.to(tl.int64) * n_sites
+    right = left + tl.num_programs(0).to(tl.int64) * n_sites * n_labels
     label = tl.arange(0, WIDTH)[None, :]
     value = tl.full((), 0.0, tl.float64)
     for begin in range(0, length, SITES):
@@ -164,7 +165,6 @@ def _toward(
 def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out: Tensor) -> Tensor:
     """See `plain.toward`; what is beyond an example's length is not written."""
     noisy, (n, n_sites, n_labels) = sweep.x, x.shape
-    left, right = a.chunk(2)
     values = torch.empty(n, dtype=torch.float64, device=x.device)
     width = max(2, triton.next_power_of_2(n_labels))
     constants = {
@@ -174,6 +174,6 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out
         "HAS_LABELS": aim.dim() == 2,
         "INTEGRATE": integrate,
     }
-    pointers = (left, right, noisy, x, aim, sweep.lengths, values, out)
+    pointers = (a, noisy, x, aim, sweep.lengths, values, out)
     launch(_toward, (n,), pointers, (n_sites, n_labels), constants)
     return values
