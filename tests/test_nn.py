@@ -1,8 +1,10 @@
 """The torch modules: gradients, layouts, the same numbers as the NumPy estimator, states, threads."""
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -558,3 +560,19 @@ def test_errors_come_out_of_a_compiled_network() -> None:
     loss = torch.compile(nn.StructuredLoss(), backend="aot_eager", fullgraph=True)
     with pytest.raises(ValueError, match=r"labels must be labels 0\.\.2 or -1"):
         loss(torch.zeros(1, 4, 3), torch.full((1, 4), 3))
+
+
+@pytest.mark.parametrize("on_device", [None, True], ids=["in the core", "in torch operations"])
+@pytest.mark.parametrize("make", [nn.StructuredLoss, nn.Marginals])
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
+def test_what_a_compiled_call_keeps_goes_with_its_module(make: Any, on_device: bool | None) -> None:
+    """A gradient that nobody asks for leaves nothing behind."""
+    module, unary = make(), torch.zeros(1, 4, 3, requires_grad=True)
+    module.on_device = on_device
+    labels = [torch.zeros(1, 4, dtype=torch.long)] if make is nn.StructuredLoss else []
+    torch.compile(module, backend="aot_eager", fullgraph=True)(unary, *labels)
+    gone = weakref.ref(module)
+    del module
+    torch.compiler.reset()
+    gc.collect()
+    assert gone() is None

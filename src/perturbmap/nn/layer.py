@@ -59,7 +59,7 @@ class PerturbedLayer(Layer):
 
     @property
     def noise_state(self) -> tuple[int, bool]:
-        """See `OneOperation.noise_state`."""
+        """The first draw of the next call, and whether the module is in training."""
         return self.n_draws, self.training
 
     @noise_state.setter

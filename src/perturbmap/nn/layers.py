@@ -97,10 +97,11 @@ class StructuredLoss(PerturbedLayer):
         structure, f = solver_of(self), batch.f
         _check_allowed(structure, f, targets.labels)
         draws = list(noise_of(self, f, structure)) if self.objective.is_perturbed else [None]
+        objective = self.objective  # the tape must not hold the module, which may hold the tape: see `compiling`
 
         def solve(weights: Floats) -> tuple[Floats, Moments]:
             weighted = targets.weighted(weights / len(draws))
-            results = [self.objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
+            results = [objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
             if len(results) == 1:
                 return results[0]
             tables = [moments.pairwise for _, moments in results if moments.pairwise is not None]

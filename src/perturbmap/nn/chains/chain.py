@@ -117,7 +117,7 @@ class PinnedTensors:
         return (left + right).sub_(self._sweep.x, alpha=2)
 
     def toward(self, x: Tensor, aim: Tensor, *, integrate: bool, out: Tensor) -> tuple[Tensor, Tensor]:
-        """See `plain.toward`."""
+        """The values of `plain.toward`, and the weights of the pins, which are in ``out``."""
         values: Tensor = self._route.toward(self._sweep, self._messages, x, aim, integrate, out)
         return values, out
 
