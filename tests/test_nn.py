@@ -570,9 +570,9 @@ def test_what_a_compiled_call_keeps_goes_with_its_module(make: Any, on_device: b
     module, unary = make(), torch.zeros(1, 4, 3, requires_grad=True)
     module.on_device = on_device
     labels = [torch.zeros(1, 4, dtype=torch.long)] if make is nn.StructuredLoss else []
-    torch.compile(module, backend="aot_eager", fullgraph=True)(unary, *labels)
+    compiled: Any = torch.compile(module, backend="aot_eager", fullgraph=True)
+    compiled(unary, *labels)
     gone = weakref.ref(module)
-    del module
-    torch.compiler.reset()
+    del module, compiled
     gc.collect()
     assert gone() is None
