@@ -53,7 +53,7 @@ class TensorChain:
     lengths: Tensor | None
 
     def part(self, some: slice) -> TensorChain:
-        """Some of the chains."""
+        """Some of the chains of the batch, with their tables and lengths."""
         tables = self.tables if self.tables.dim() == 2 else self.tables[some]
         return TensorChain(tables, self.rims, None if self.lengths is None else self.lengths[some])
 
