@@ -1,8 +1,10 @@
 """The torch modules: gradients, layouts, the same numbers as the NumPy estimator, states, threads."""
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -520,18 +522,57 @@ def test_a_table_that_is_not_learned_may_be_an_array(rng: np.random.Generator) -
     assert loss(unary, labels, pm.potts(0.7, 3)) == loss(unary, labels, torch.tensor(pm.potts(0.7, 3)))
 
 
+@pytest.mark.parametrize("on_device", [None, True], ids=["in the core", "in torch operations"])
 @pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
-def test_a_compiled_network_may_hold_the_modules(rng: np.random.Generator) -> None:
-    """What torch.compile makes of it is broken up at them, and has the same numbers and gradients."""
+def test_a_compiled_network_holds_the_modules_in_one_graph(on_device: bool | None, rng: np.random.Generator) -> None:
+    """Padded and as lists, called once and again: the same numbers, gradients and noise as without the compiler."""
     x, labels = torch.tensor(rng.normal(size=(2, 4, 3))), torch.zeros(2, 4, dtype=torch.long)
-    weights = torch.tensor(rng.normal(size=(3, 3)), requires_grad=True)
-    loss, layer, best = nn.StructuredLoss(seed=0).eval(), nn.Marginals(seed=0).eval(), nn.BestLabelling()
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    learned = [torch.tensor(rng.normal(size=(3, 3)), requires_grad=True) for _ in range(2)]
+    best, potts = nn.BestLabelling(), pm.potts(0.7, 3)
 
-    def run(x: Tensor) -> Tensor:
-        unary = x @ weights
-        total: Tensor = loss(unary, labels) + (layer(unary) ** 2).sum() + best(unary).sum()
+    def run(x: Tensor, loss: nn.StructuredLoss, layer: nn.Marginals) -> Tensor:
+        unary, table = x @ learned[0], learned[1]
+        parts = [unary[0], unary[1, :2]]
+        total: Tensor = loss(unary, labels, table, mask=mask)
+        total = total - 2 * loss(parts, [labels[0], labels[1, :2]], potts)
+        total = total + (layer(unary, table, mask=mask) ** 2).sum() + best(unary, table).sum()
+        for q, y in zip(layer(parts), best(parts), strict=True):
+            total = total + (q**3).sum() * y.sum()
         return total
 
-    compiled = torch.compile(run, backend="eager")
-    assert compiled(x) == run(x)
-    assert torch.equal(*(torch.autograd.grad(f(x), weights)[0] for f in (compiled, run)))
+    made = nn.StructuredLoss(seed=0), nn.Marginals(seed=0, n_perturbations=2)
+    for module in (*made, best):
+        module.on_device = on_device
+    others = copy.deepcopy(made)
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        ours, expected = compiled(x, *made), run(x, *others)
+        assert ours == expected
+        for one, other in zip(*(torch.autograd.grad(each, learned) for each in (ours, expected)), strict=True):
+            torch.testing.assert_close(one, other)
+    assert [module.n_draws for module in made] == [4, 8]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
+def test_errors_come_out_of_a_compiled_network() -> None:
+    """Whoever gives what is wrong to it reads the same words."""
+    loss = torch.compile(nn.StructuredLoss(), backend="aot_eager", fullgraph=True)
+    with pytest.raises(ValueError, match=r"labels must be labels 0\.\.2 or -1"):
+        loss(torch.zeros(1, 4, 3), torch.full((1, 4), 3))
+
+
+@pytest.mark.parametrize("on_device", [None, True], ids=["in the core", "in torch operations"])
+@pytest.mark.parametrize("make", [nn.StructuredLoss, nn.Marginals])
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has warnings of its own
+def test_what_a_compiled_call_keeps_goes_with_its_module(make: Any, on_device: bool | None) -> None:
+    """A gradient that nobody asks for leaves nothing behind."""
+    module, unary = make(), torch.zeros(1, 4, 3, requires_grad=True)
+    module.on_device = on_device
+    labels = [torch.zeros(1, 4, dtype=torch.long)] if make is nn.StructuredLoss else []
+    compiled: Any = torch.compile(module, backend="aot_eager", fullgraph=True)
+    compiled(unary, *labels)
+    gone = weakref.ref(module)
+    del module, compiled
+    gc.collect()
+    assert gone() is None

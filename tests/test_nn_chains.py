@@ -103,6 +103,41 @@ def test_losses_and_gradients_are_the_cores(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_the_gradient_that_comes_with_a_loss_is_the_cores(
+    objective: pm.Objective, is_shared: bool, device: str, rng: np.random.Generator
+) -> None:
+    """Of a mean and of a sum it is computed with the value, and scaled by what comes back: of an odd batch too."""
+    at = Instance(rng, is_shared, device)
+    tables = at.table if is_shared else at.table[:3]
+
+    def run(reduction: str, loss: Any) -> Any:
+        loss.reduction = reduction
+        value = loss(at.unary[:3], at.labels[:3], tables, mask=at.mask[:3])
+        return [value, *at.gradients(-2.5 * value)]
+
+    for reduction in ("mean", "sum"):
+        make = partial(nn.StructuredLoss, objective, n_perturbations=2, seed=3)
+        assert_same(*on_both(make, partial(run, reduction)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("objective", [pm.ExactLogLikelihood(), pm.MarginalLogLikelihood()], ids=repr)
+@pytest.mark.parametrize("shape", [(32, 50, 26), (64, 512, 9)], ids=str)
+def test_a_loss_takes_little_memory(objective: pm.Objective, shape: tuple[int, int, int]) -> None:
+    """Value and gradient together need no more than three times the memory of the unary potentials."""
+    unary = torch.randn(shape, device="cuda", requires_grad=True)
+    table = torch.randn(shape[2:] * 2, device="cuda", requires_grad=True)
+    labels, loss = torch.zeros(shape[:2], dtype=torch.long, device="cuda"), nn.StructuredLoss(objective)
+    torch.autograd.grad(loss(unary, labels, table), (unary, table))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.autograd.grad(loss(unary, labels, table), (unary, table))
+    assert torch.cuda.max_memory_allocated() - before <= 3 * unary.nbytes
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one table", "a table for each edge"])
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_marginals_and_their_gradients_are_the_cores(
     method: pm.MarginalMethod, is_shared: bool, device: str, rng: np.random.Generator
@@ -267,7 +302,8 @@ for (n, width, k), is_shared, has_given, way, sums, is_even in cases:
             results = []
             for route in (plain, kernels):
                 noisy = sweep._replace(x=route.perturbed(few, lengths, key, 1), given=None)
-                values, w = route.toward(noisy, route.messages(noisy, keep=True)[0], few, aim, integrate)
+                w = noisy.x if integrate else torch.empty_like(few)
+                values = route.toward(noisy, route.messages(noisy, keep=True)[0], few, aim, integrate, w)
                 results.append([values, w[is_site[:half]]])
             torch.testing.assert_close(results[1], results[0])
     for spoilt in ("nothing", "x", "table", "mask", "label", "open"):
@@ -340,7 +376,7 @@ def test_it_works_under_autocast_checkpoints_and_compilation(device: str, rng: n
     assert short.dtype == torch.float32
     assert short.item() == pytest.approx(value.item(), rel=0.02)
     again = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
-    for other in (again, torch.compile(run, backend="eager")(x)):
+    for other in (again, torch.compile(run, backend="aot_eager", fullgraph=True)(x)):
         assert_same(torch.autograd.grad(other, (network.weight, table)), expected, rtol=1e-5)
 
 

@@ -2,101 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from perturbmap.data.labels import check_soft
 from perturbmap.inference import PINNED, MarginalMethod
 from perturbmap.nn.chains import marginals, objectives
-from perturbmap.nn.chains.batch import ChainBatch
-from perturbmap.nn.chains.sweep import Key
 from perturbmap.nn.chains.targets import TensorTargets
-from perturbmap.nn.compiling import not_compiled
+from perturbmap.nn.layer import Layer, PerturbedLayer, chains_of, key_of, noise_of, solver_of
 from perturbmap.nn.tensors import Batch, Ragged, to_numpy
-from perturbmap.noise import Domain, Purpose, gumbel_noise, seed_of
 from perturbmap.objectives import MarginalLogLikelihood, Objective, Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials, SiteLabels
-from perturbmap.structures import Chain, InfeasibleError, Structure
-from perturbmap.structures.transitions import as_transitions
-from perturbmap.support.checks import check_count
-
-# Draws that a module may use before it begins again; the core counts them in 32 bits.
-_MOST_DRAWS = 2**31
-
-
-class _Layer(nn.Module):
-    #: Whether chains are solved where their tensors are: None where those are on a GPU, True always, False never.
-    on_device: bool | None = None
-
-    def __init__(self, structure: Structure | None) -> None:
-        super().__init__()
-        self.structure = Chain() if structure is None else structure
-        if not isinstance(self.structure, Structure):
-            raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
-
-    def _chains(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> ChainBatch | None:
-        """The potentials as chains to be solved where they are; None where they go to the core."""
-        if edges is not None or not isinstance(self.structure, Chain):
-            return None
-        some = unary if isinstance(unary, Tensor) else unary[0] if len(unary) else None
-        is_there = isinstance(some, Tensor) and some.is_cuda if self.on_device is None else self.on_device
-        allowed = None if self.structure.allowed is None else as_transitions(self.structure.allowed).rules
-        return ChainBatch.of(unary, pairwise, mask, allowed) if is_there else None
-
-    def _solver(self) -> Structure:
-        """The structure, with as many threads as torch has."""
-        if self.structure.n_threads is None:
-            return self.structure.with_threads(torch.get_num_threads())
-        return self.structure
-
-
-class _PerturbedLayer(_Layer):
-    """Fresh noise at each call in training; in evaluation the same at each call, so that results can be compared."""
-
-    #: Tells the noise of one kind of module from that of another with the same seed.
-    kind: ClassVar[int]
-
-    def __init__(self, structure: Structure | None, n_perturbations: int, seed: int | None) -> None:
-        super().__init__(structure)
-        self.n_perturbations = check_count("n_perturbations", n_perturbations)
-        self.seed = int(torch.randint(2**62, ()).item()) if seed is None else seed_of(seed, "seed")
-        self.n_draws = 0
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows of the module."""
-        return f"{self.structure!r}, n_perturbations={self.n_perturbations}"
-
-    def get_extra_state(self) -> dict[str, int]:
-        """What ``state_dict`` holds: the seed, and how much of its noise has been used."""
-        return {"seed": self.seed, "n_draws": self.n_draws}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restores the state that `get_extra_state` gave."""
-        self.seed, self.n_draws = state["seed"], state["n_draws"]
-
-    def _next_draws(self) -> tuple[int, Domain]:
-        """The first of the draws of a call, and their domain."""
-        if not self.training:
-            return 0, Domain(Purpose.LAYER_EVALUATION, self.kind)
-        first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _MOST_DRAWS
-        return first, Domain(Purpose.LAYER_TRAINING, self.kind)
-
-    def _noise(self, f: Potentials, structure: Structure) -> Floats:
-        first, domain = self._next_draws()
-        return gumbel_noise(f, self.seed, self.n_perturbations, first, structure.n_threads, domain=domain)
-
-    def _key(self) -> Key:
-        """What the noise of a call is a function of, for those who make it where the tensors are."""
-        first, domain = self._next_draws()
-        return Key(self.seed, first, domain.code)
+from perturbmap.structures import InfeasibleError, Structure
 
 
 @final
-class StructuredLoss(_PerturbedLayer):
+class StructuredLoss(PerturbedLayer):
     """The negative of an objective, to be minimised: ``- sum_d sum_k c[d, k] log P(y_d = k)`` by default.
 
     objective : any of the library's; `MarginalLogLikelihood` of the Hamming loss by default
@@ -136,7 +62,6 @@ class StructuredLoss(_PerturbedLayer):
             raise ValueError(f'reduction must be "mean", "sum" or "none", but is {reduction!r}.')
         self.reduction = reduction
 
-    @not_compiled
     def forward(
         self,
         unary: Tensor | Ragged,
@@ -154,23 +79,29 @@ class StructuredLoss(_PerturbedLayer):
             labels, with a further axis, through which no gradient goes. What is padded is not looked at.
         sizes : how much each site counts in a weighted loss; all alike by default
         """
-        chains = self._chains(unary, pairwise, edges, mask) if objectives.is_known(type(self.objective)) else None
+        loss: Tensor = self.answer(unary, labels, pairwise, edges, mask, sizes)
+        return loss
+
+    def solve(self, unary: Any, labels: Any, pairwise: Any, edges: Any, mask: Any, sizes: Any) -> Tensor:
+        """See `forward`, which is this outside of compiled graphs."""
+        chains = chains_of(self, unary, pairwise, edges, mask) if objectives.is_known(type(self.objective)) else None
         aims = None if chains is None else TensorTargets.of(self.objective, chains, labels, sizes)
         if chains is not None and aims is not None:
-            before, key = self.n_draws, self._key() if self.objective.is_perturbed else None
+            before, key = self.n_draws, key_of(self) if self.objective.is_perturbed else None
             loss = objectives.loss_of(self.objective, chains, aims, key, self.n_perturbations, self.reduction)
             if loss is not None:
                 return loss
             self.n_draws = before
         batch = Batch.pack(unary, pairwise, edges, mask)
         targets = self._targets(batch, labels, sizes)
-        structure, f = self._solver(), batch.f
+        structure, f = solver_of(self), batch.f
         _check_allowed(structure, f, targets.labels)
-        draws = list(self._noise(f, structure)) if self.objective.is_perturbed else [None]
+        draws = list(noise_of(self, f, structure)) if self.objective.is_perturbed else [None]
+        objective = self.objective  # the tape must not hold the module, which may hold the tape: see `compiling`
 
         def solve(weights: Floats) -> tuple[Floats, Moments]:
             weighted = targets.weighted(weights / len(draws))
-            results = [self.objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
+            results = [objective.value_and_grad(f, weighted, structure, noise) for noise in draws]
             if len(results) == 1:
                 return results[0]
             tables = [moments.pairwise for _, moments in results if moments.pairwise is not None]
@@ -190,6 +121,12 @@ class StructuredLoss(_PerturbedLayer):
         dtype = torch.promote_types(batch.unary.dtype, torch.float32)
         losses = -batch.through_core(values, dtype, pullback)
         return losses if self.reduction == "none" else losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def outline(self, unary: Any, *others: Any) -> Tensor:
+        """One number, or one for each example."""
+        first = unary if isinstance(unary, Tensor) else unary[0]
+        dtype = torch.promote_types(first.dtype, torch.float32)
+        return first.new_empty((len(unary),) if self.reduction == "none" else (), dtype=dtype)
 
     def _targets(self, batch: Batch, labels: Any, sizes: Any) -> Targets:
         f = batch.f
@@ -214,6 +151,10 @@ class StructuredLoss(_PerturbedLayer):
         return self.objective.targets(known)
 
 
+def _each(unary: Any, outline: Callable[[Tensor], Tensor]) -> Any:
+    return outline(unary) if isinstance(unary, Tensor) else [outline(part) for part in unary]
+
+
 def _renormalised(q: NDArray[Any]) -> NDArray[Any]:
     """Probabilities of short floats, which sum to 1 within their precision, in full precision."""
     total = q.astype(np.float64).sum(axis=1, keepdims=True)
@@ -232,7 +173,7 @@ def _check_allowed(structure: Structure, f: Potentials, labels: Labels) -> None:
 
 
 @final
-class Marginals(_PerturbedLayer):
+class Marginals(PerturbedLayer):
     """P(y_d = k) of every site, for use inside a network, in the layout of ``unary``; zeros where a tensor is padded.
 
     structure : `Chain` by default
@@ -260,36 +201,50 @@ class Marginals(_PerturbedLayer):
         method.check(self.structure)
         self.method = method
 
-    @not_compiled
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Marginals of potentials, in the layouts of `perturbmap.nn`."""
-        chains = self._chains(unary, pairwise, edges, mask) if marginals.is_known(self.method) else None
+        return self.answer(unary, pairwise, edges, mask)
+
+    def outline(self, unary: Any, *others: Any) -> Any:
+        """As many numbers as there are potentials."""
+        return _each(unary, lambda part: part.new_empty(part.shape))
+
+    def solve(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> Any:
+        """See `forward`, which is this outside of compiled graphs."""
+        chains = chains_of(self, unary, pairwise, edges, mask) if marginals.is_known(self.method) else None
         if chains is not None:
-            before, key = self.n_draws, self._key() if self.method.is_perturbed else None
+            before, key = self.n_draws, key_of(self) if self.method.is_perturbed else None
             found = marginals.marginals_of(self.method, chains, key, self.n_perturbations)
             if found is not None:
                 return found
             self.n_draws = before
-        batch, structure = Batch.pack(unary, pairwise, edges, mask), self._solver()
-        noise = self._noise(batch.f, structure) if self.method.is_perturbed else None
+        batch, structure = Batch.pack(unary, pairwise, edges, mask), solver_of(self)
+        noise = noise_of(self, batch.f, structure) if self.method.is_perturbed else None
         q, pullback = self.method.with_pullback(structure, batch.f, noise)
         return batch.layout.unpack(batch.through_core(q, batch.unary.dtype, pullback), 0.0)
 
 
 @final
-class BestLabelling(_Layer):
+class BestLabelling(Layer):
     """The labelling of the highest score, without a gradient; -1 where a tensor is padded."""
 
     def __init__(self, structure: Structure | None = None) -> None:
         super().__init__(structure)
 
-    @not_compiled
     def forward(self, unary: Tensor | Ragged, pairwise: Any = None, edges: Any = None, *, mask: Any = None) -> Any:
         """Labels of potentials, in the layouts of `perturbmap.nn`."""
-        chains = self._chains(unary, pairwise, edges, mask)
+        return self.answer(unary, pairwise, edges, mask)
+
+    def outline(self, unary: Any, *others: Any) -> Any:
+        """One label for each site."""
+        return _each(unary, lambda part: part.new_empty(part.shape[:-1], dtype=torch.int64))
+
+    def solve(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> Any:
+        """See `forward`, which is this outside of compiled graphs."""
+        chains = chains_of(self, unary, pairwise, edges, mask)
         labels = None if chains is None else chains.best_labels()
         if labels is not None:
             return labels
         batch = Batch.pack(unary, pairwise, edges, mask)
-        best = torch.from_numpy(self._solver().argmax(batch.f).astype(np.int64)).to(batch.unary.device)
+        best = torch.from_numpy(solver_of(self).argmax(batch.f).astype(np.int64)).to(batch.unary.device)
         return batch.layout.unpack(best, -1)

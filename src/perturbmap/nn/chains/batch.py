@@ -92,7 +92,7 @@ class ChainBatch:
 
     def look(self, labels: Tensor | None = None) -> Report:
         """Begins to look at the potentials and at labels, (n_examples, n_sites), without waiting for the device."""
-        return Report(route(self.x).look(self.x, self.pairwise, self.lengths, self.mask, labels))
+        return Report(route(self.x).look(self.x, self.pairwise, self.lengths, self.mask, labels), self.x.device)
 
     def padded(self, values: Any) -> Tensor | None:
         """What a user gives in the layout of the potentials, padded, on their device; None if it is not in it."""
@@ -140,9 +140,9 @@ class ChainBatch:
 class Report:
     """What a look at tensors has found: it is on its way to the CPU, and waited for when it is asked."""
 
-    def __init__(self, report: Tensor) -> None:
-        self._on_cpu = report.to("cpu", non_blocking=True)  # into pinned memory
-        self._event = torch.cuda.current_stream(report.device).record_event() if report.is_cuda else None
+    def __init__(self, report: Tensor, device: torch.device) -> None:
+        self._on_cpu = report.to("cpu", non_blocking=True)  # into pinned memory, where it may be already
+        self._event = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
     @property
     def is_good(self) -> bool:

@@ -31,6 +31,12 @@ class Slopes:
         self.pairwise.add_(other.pairwise)
         return self
 
+    def scale_(self, factor: Tensor) -> Slopes:
+        """Multiplies these by a number, in place."""
+        self.unary.mul_(factor)
+        self.pairwise.mul_(factor)
+        return self
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -45,6 +51,11 @@ class TensorChain:
     tables: Tensor
     rims: Tensor | None
     lengths: Tensor | None
+
+    def part(self, some: slice) -> TensorChain:
+        """Some of the chains of the batch, with their tables and lengths."""
+        tables = self.tables if self.tables.dim() == 2 else self.tables[some]
+        return TensorChain(tables, self.rims, None if self.lengths is None else self.lengths[some])
 
     def total(
         self, x: Tensor, given: Tensor | None = None, *, sums: bool, keep: bool, labels: Tensor | None = None
@@ -105,10 +116,10 @@ class PinnedTensors:
         left, right = self._messages.chunk(2)
         return (left + right).sub_(self._sweep.x, alpha=2)
 
-    def toward(self, x: Tensor, aim: Tensor, *, integrate: bool) -> tuple[Tensor, Tensor]:
-        """See `plain.toward`; the perturbed potentials may be gone afterwards."""
-        values, w = self._route.toward(self._sweep, self._messages, x, aim, integrate)
-        return values, w
+    def toward(self, x: Tensor, aim: Tensor, *, integrate: bool, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The values of `plain.toward`, and the weights of the pins, which are in ``out``."""
+        values: Tensor = self._route.toward(self._sweep, self._messages, x, aim, integrate, out)
+        return values, out
 
     def slopes(self, w: Tensor, weights: Weights) -> Slopes:
         """``sum_n weights[n] sum_{d,k} w[d, k] * marginals, or maximiser, given y_d = k``; can be asked for once.

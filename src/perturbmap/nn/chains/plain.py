@@ -140,14 +140,14 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
     return (x.double() + z.reshape(n_draws, n, n_sites, n_labels)).to(x.dtype).flatten(0, 1)
 
 
-def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> tuple[Tensor, Tensor]:
-    """``- sum_{d,k} c[d, k] log p[d, k]``, (n,), in float64, and the weights of the pins that are its gradient, w.
+def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out: Tensor) -> Tensor:
+    """``- sum_{d,k} c[d, k] log p[d, k]``, (n,), in float64; out gets w, the weights of the pins: its gradient.
 
     a : the messages of the sweep, both ways, of perturbed potentials or not; x are those without noise
     aim : c, (n, n_sites, n_labels); or labels, (n, n_sites), whose indicators are c, zero where one is below zero
     integrate : whether p is the softmax of what others add to x; else 1 for the best label, and log p the difference
 
-    ``w = (sum_k c) p - c``, zero where nothing is to be learned.
+    ``w = (sum_k c) p - c``, zero where nothing is to be learned. It may take the place of the perturbed potentials.
     """
     is_site = torch.arange(x.shape[1], device=x.device) < _lengths(sweep.lengths, x)[:, None]
     left, right = a.chunk(2)
@@ -160,8 +160,8 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> 
         p = torch.zeros_like(values).scatter_(2, values.argmax(2, keepdim=True), 1.0)
     c = indicators(aim, sweep.lengths, x) if aim.dim() == 2 else aim
     total = c.sum(2, keepdim=True)
-    w = torch.where((total != 0) & is_site[..., None], total * p - c, 0.0)
-    return -torch.where((c != 0) & is_site[..., None], c * log_p, 0.0).sum((1, 2), dtype=torch.float64), w
+    out.copy_(torch.where((total != 0) & is_site[..., None], total * p - c, 0.0))
+    return -torch.where((c != 0) & is_site[..., None], c * log_p, 0.0).sum((1, 2), dtype=torch.float64)
 
 
 def indicators(labels: Tensor, lengths: Tensor | None, like: Tensor) -> Tensor:

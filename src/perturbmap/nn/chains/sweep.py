@@ -61,7 +61,8 @@ class Sweep(NamedTuple):
     @property
     def n_rows(self) -> int:
         """The number of rows of the results."""
-        return 2 * len(self.x) if self.way is Way.BOTH else len(self.x)
+        n = self.x.shape[0]  # len() of a tensor takes longer
+        return 2 * n if self.way is Way.BOTH else n
 
     @property
     def first_backwards(self) -> int:
@@ -79,6 +80,10 @@ class Weights(NamedTuple):
     def over(self, divisor: int) -> Weights:
         """The same over another divisor."""
         return Weights(self.each, self.divisor * divisor)
+
+    def part(self, some: slice) -> Weights:
+        """The weights of some of the examples."""
+        return self if self.each is None or self.each.dim() == 0 else Weights(self.each[some], self.divisor)
 
 
 @final

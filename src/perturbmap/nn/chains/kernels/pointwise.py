@@ -58,7 +58,7 @@ def look(
 ) -> Tensor:
     """What `plain.look` does, in one kernel."""
     n, n_sites, n_labels = x.shape
-    report = torch.zeros(2, dtype=torch.int32, device=x.device)
+    report = torch.zeros(2, dtype=torch.int32, pin_memory=x.is_cuda)  # of the CPU, and a kernel can write to it
     is_each = tables is not None and tables.dim() > 2
     most = max(n_sites * n_labels, n_labels * n_labels * (n_sites - 1 if is_each else 1))
     constants = {
@@ -121,9 +121,9 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
     return out
 
 
-@fixed(8)
+@fixed(7)
 def _toward(
-    left, right, noisy, x, aim, lengths, values, w, n_sites, n_labels,
+    left, noisy, x, aim, lengths, values, w, n_sites, n_labels,
     SITES: tl.constexpr, WIDTH: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_LABELS: tl.constexpr,
     INTEGRATE: tl.constexpr,
 ):  # fmt: skip
@@ -132,6 +132,7 @@ def _toward(
     if HAS_LENGTHS:
         length = tl.load(lengths + row)
     first = row.to(tl.int64) * n_sites
+    right = left + tl.num_programs(0).to(tl.int64) * n_sites * n_labels
     label = tl.arange(0, WIDTH)[None, :]
     value = tl.full((), 0.0, tl.float64)
     for begin in range(0, length, SITES):
@@ -161,12 +162,10 @@ def _toward(
     tl.store(values + row, value)
 
 
-def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> tuple[Tensor, Tensor]:
-    """See `plain.toward`; where x is perturbed, w takes the place of the perturbed potentials."""
+def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out: Tensor) -> Tensor:
+    """See `plain.toward`; what is beyond an example's length is not written."""
     noisy, (n, n_sites, n_labels) = sweep.x, x.shape
-    left, right = a.chunk(2)
     values = torch.empty(n, dtype=torch.float64, device=x.device)
-    w = x.new_empty(x.shape) if noisy is x else noisy
     width = max(2, triton.next_power_of_2(n_labels))
     constants = {
         "SITES": max(1, 2048 // width),
@@ -175,6 +174,6 @@ def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool) -> 
         "HAS_LABELS": aim.dim() == 2,
         "INTEGRATE": integrate,
     }
-    pointers = (left, right, noisy, x, aim, sweep.lengths, values, w)
+    pointers = (a, noisy, x, aim, sweep.lengths, values, out)
     launch(_toward, (n,), pointers, (n_sites, n_labels), constants)
-    return values, w
+    return values

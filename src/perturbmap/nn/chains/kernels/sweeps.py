@@ -237,7 +237,8 @@ def messages(sweep: Sweep, *, keep: bool, labels: Tensor | None = None) -> tuple
     """See `plain.messages`; without ``keep``, there are none."""
     x, known = sweep.x, sweep.given if labels is None else labels
     out = _clear(x, (sweep.n_rows if keep else 0, *x.shape[1:]), sweep.lengths)
-    totals, excess = x.new_empty((2, sweep.n_rows), dtype=torch.float64)
+    totals = x.new_empty(sweep.n_rows, dtype=torch.float64)
+    excess = totals if labels is None else torch.empty_like(totals)
     constants = {
         **_constants(sweep),
         "HAS_RIMS": sweep.rims is not None,
@@ -257,7 +258,7 @@ def flow(
     """What `plain.flow` does, in one kernel."""
     n_sites, k = a.shape[1:]
     is_shared = sweep.tables.dim() == 2
-    shape = (len(a), k, k) if is_shared else (len(a), n_sites - 1, k, k)
+    shape = (a.shape[0], k, k) if is_shared else (a.shape[0], n_sites - 1, k, k)
     crossing = _clear(a, shape, None if is_shared else sweep.lengths)
     constants = {
         **_constants(sweep),
@@ -278,8 +279,8 @@ def _clear(like: Tensor, shape: tuple[int, ...], lengths: Tensor | None) -> Tens
 
 def _numbers(sweep: Sweep) -> tuple[int, ...]:
     tables, lengths = sweep.tables, sweep.lengths
-    n_lengths = 1 if lengths is None else len(lengths)
-    return (*sweep.x.shape, len(tables), n_lengths, tables.stride(-2), tables.stride(-1), sweep.first_backwards)
+    n_lengths = 1 if lengths is None else lengths.shape[0]
+    return (*sweep.x.shape, tables.shape[0], n_lengths, tables.stride(-2), tables.stride(-1), sweep.first_backwards)
 
 
 def _constants(sweep: Sweep) -> dict[str, int]:
