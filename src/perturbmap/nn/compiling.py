@@ -18,12 +18,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C import (  # torch has no public names for these
-    DispatchKey,
-    _dispatch_tls_local_exclude_set,
-    _dispatch_tls_local_include_set,
-    _ForceDispatchKeyGuard,
-)
 
 # In place of the length of a list.
 _NO_VALUE, _ONE_VALUE = -1, -2
@@ -195,6 +189,13 @@ def _own(tensor: Tensor) -> Tensor:
 @contextmanager
 def _tape() -> Iterator[None]:
     """Has operations on tensors recorded inside an operation of our own, where torch has switched that off."""
+    from torch._C import (  # torch has no public names for these: asked for only where a graph is compiled
+        DispatchKey,
+        _dispatch_tls_local_exclude_set,
+        _dispatch_tls_local_include_set,
+        _ForceDispatchKeyGuard,
+    )
+
     left_out = _dispatch_tls_local_exclude_set()
     for key in (DispatchKey.AutogradFunctionality, DispatchKey.AutogradOther, DispatchKey.ADInplaceOrView):
         left_out = left_out.remove(key)
