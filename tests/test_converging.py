@@ -442,16 +442,18 @@ def test_samples_are_those_of_the_gibbs_distribution(monkeypatch: pytest.MonkeyP
 
 
 def test_gibbs_sweeps_leave_the_distribution_as_it_is() -> None:
-    """Of any number of labels and any tables: from exact samples, the probabilities are the marginals."""
+    """Of any number of labels and any tables: from exact samples, probabilities and shares are the marginals."""
     rng = np.random.default_rng(15)
     f = Potentials(
         rng.normal(size=(5, 3)), rng.normal(size=(6, 3, 3)), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)]
     )
     starts = pm.sample(BruteForce(), f, 500, method=CONVERGING, rng=0)
-    ends, p = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
+    ends, p, shares = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
     expected = BruteForce().log_partition(f)[1].unary
-    error = p.mean(axis=0) - expected
-    assert np.abs(error).max() < 4 * p.std(axis=0).max() / math.sqrt(len(p))
+    for q in (p, shares):
+        error = q.mean(axis=0) - expected
+        assert np.abs(error).max() < 4 * q.std(axis=0).max() / math.sqrt(len(q))
+    assert p.std() < shares.std()
     assert not np.array_equal(starts, ends)
     alone = sweeps(Tree(1), f, None, starts[7:9], 1, 7, 0, 20)[1]
     assert np.array_equal(alone, p[7:9])

@@ -38,7 +38,7 @@ class Answer:
         n = len(self.groups)
         if n < 2:
             return np.inf if n else 0.0
-        left_out = np.log(self._others.sum(axis=1) / (n - 1))
+        left_out = np.log(_all_but_one(self._weights) / (n - 1))
         return float(np.sqrt(_jackknife(left_out) + self._unseen**2))
 
     @property
@@ -47,21 +47,29 @@ class Answer:
         n = len(self.groups)
         if n < 2:
             return np.full_like(self.marginals, np.inf if n else 0.0)
-        others = self._others / self._others.sum(axis=1, keepdims=True)
-        left_out = np.tensordot(others, np.stack([g.marginals for g in self.groups]), axes=1)
+        w = self._weights[:, None, None]
+        left_out = _all_but_one(w * np.stack([g.marginals for g in self.groups])) / _all_but_one(w)
         errors = np.sqrt(_jackknife(left_out) + self._unseen**2)
         if self.is_given is not None:
             errors[self.is_given] = 0.0
         return np.asarray(errors)
 
     @property
-    def _others(self) -> Floats:
-        """For each group the weights of the others, zero for itself."""
-        return np.asarray(np.exp(self.log_zs - self.log_zs.max()) * (1 - np.eye(len(self.groups))))
+    def _weights(self) -> Floats:
+        """What each group counts for, up to a factor."""
+        return np.asarray(np.exp(self.log_zs - self.log_zs.max()))
 
     @property
     def _unseen(self) -> float:
         return 1.0 / sum(g.n_different for g in self.groups)
+
+
+def _all_but_one(terms: Floats) -> Floats:
+    """For each term the sum of the others, along the first axis, without differences that may be all rounding."""
+    sums = np.zeros_like(terms)
+    sums[1:] = terms[:-1].cumsum(axis=0)
+    sums[:-1] += terms[:0:-1].cumsum(axis=0)[::-1]
+    return sums
 
 
 def _jackknife(left_out: Floats) -> Floats:

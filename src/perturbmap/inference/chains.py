@@ -5,6 +5,8 @@ numbers. So, if the chains from all zeros and from all ones have met, every othe
 long ago is where they are now: they are at an exact sample (coupling from the past; Propp and Wilson, 1996). Where
 labellings have modes that sweeps do not leave, chains do not meet, and there is no answer.
 
+Their mean probabilities are corrected for what chance has done to their labels (`LinearResponse`).
+
 That chains from perturb-and-MAP samples agree with each other would prove less: all may have missed the same mode.
 """
 
@@ -15,6 +17,7 @@ import time
 import numpy as np
 
 from perturbmap import _core
+from perturbmap.inference.linear_response import LinearResponse
 from perturbmap.inference.particles import Group, OutOfTimeError
 from perturbmap.inference.sweeps import sweeps
 from perturbmap.noise import Domain, Purpose
@@ -27,6 +30,8 @@ _BLOCK = 32
 _PILOT, _SOON = 8, 32
 # Labels that a try may draw: a few seconds. Large graphs have fewer blocks to meet in.
 _WORK = 10**8
+# Chains are shared out to so many groups, whose spread tells the standard errors.
+_GROUPS = 32
 _KEPT = Domain(Purpose.SWEEPS, 1)
 
 
@@ -42,18 +47,39 @@ class Chains:
     ) -> None:
         self._structure, self._f, self._given, self._seed = structure, f, given, seed
         self.labels, self.n_blocks = labels, n_blocks
+        self._n_swept = 0
+        self._p, self._shares = np.zeros((2, *labels.shape))  # of label 1, sums over blocks
+        self._met = np.empty((len(labels), 1, f.n_sites), dtype=np.int32)
+        self._response = LinearResponse(f, given, labels)
 
-    def group(self, number: int, deadline: float = np.inf) -> Group:
-        """Marginals and labellings from as many sweeps as make the labellings new; all groups weigh the same."""
-        n = len(self.labels)
-        total = np.zeros((self._f.n_sites, self._f.n_labels))
-        labels = self.labels
-        for block in range(number * self.n_blocks, (number + 1) * self.n_blocks):
+    def advance(self, deadline: float = np.inf) -> tuple[Group, ...]:
+        """Goes on for as many sweeps as make the labellings new; all that was met, in groups of a few chains each."""
+        n, n_blocks = len(self.labels), self._n_swept + self.n_blocks
+        labels, p, shares = self.labels, self._p.copy(), self._shares.copy()
+        for block in range(self._n_swept, n_blocks):
             _check(deadline)
-            labels, p = sweeps(self._structure, self._f, self._given, labels, self._seed, block * n, 0, _BLOCK, _KEPT)
-            total += p.mean(axis=0)
-        self.labels = labels
-        return Group(0.0, total / self.n_blocks, labels, n)
+            met = sweeps(self._structure, self._f, self._given, labels, self._seed, block * n, 0, _BLOCK, _KEPT)
+            labels = met.labels
+            p += met.probabilities[:, :, 1]
+            shares += met.shares[:, :, 1]
+        self.labels, self._p, self._shares, self._n_swept = labels, p, shares, n_blocks
+        first = np.arange(min(_GROUPS, n) + 1) * n // min(_GROUPS, n)
+        sizes = np.diff(first)
+        q, drawn = (np.add.reduceat(x, first[:-1]) / (sizes * n_blocks)[:, None] for x in (p, shares))
+        q -= self._response(drawn - q)
+        met_labels = self._remember(labels)
+        return tuple(
+            Group(0.0, np.stack([1.0 - one, one], axis=1), met_labels[a:b], int(b - a) * n_blocks * _BLOCK)
+            for one, a, b in zip(q, first[:-1], first[1:], strict=True)
+        )
+
+    def _remember(self, labels: Labels) -> Labels:
+        """Where the chains were after each advance, (n_chains, n_advances, n_sites)."""
+        last = self._n_swept // self.n_blocks - 1
+        if last == self._met.shape[1]:
+            self._met = np.concatenate([self._met, np.empty_like(self._met)], axis=1)
+        self._met[:, last] = labels
+        return self._met[:, : last + 1]
 
 
 def start_chains(

@@ -114,8 +114,10 @@ class Converging(MarginalMethod):
                 continue
             w = np.exp(answer.log_zs - answer.log_zs.max())
             group = rng.choice(len(w), n, p=w / w.sum())
-            particle = rng.integers(self.n_particles, size=n)
-            labels[:, sites] = np.stack([g.labels for g in answer.groups])[group, particle]
+            kept = [g.labels.reshape(-1, sites.stop - sites.start) for g in answer.groups]
+            sizes = np.array([len(y) for y in kept])
+            particle = (rng.random(n) * sizes[group]).astype(np.intp)
+            labels[:, sites] = np.concatenate(kept)[(sizes.cumsum() - sizes)[group] + particle]
         return labels
 
     def answers(
@@ -139,35 +141,37 @@ class Converging(MarginalMethod):
         self, structure: Structure, f: Potentials, given: Labels | None, seed: int, wants_log_z: bool
     ) -> Answer:
         deadline = np.inf if self.max_seconds is None else time.monotonic() + self.max_seconds
-        groups: list[Group] = []
+        groups: tuple[Group, ...] = ()
         chains: Chains | None = None
+        n_done = 0
         while True:
             is_late = False
             try:
-                if not groups and not wants_log_z:
+                if n_done == 0 and not wants_log_z:
                     chains = start_chains(structure, f, given, seed, self.n_particles, deadline)
                 if chains is not None:
-                    groups.append(chains.group(len(groups), deadline))
+                    groups = chains.advance(deadline)
                 else:
-                    groups.append(run_group(structure, f, given, seed, len(groups), self.n_particles, deadline))
+                    groups += (run_group(structure, f, given, seed, n_done, self.n_particles, deadline),)
+                n_done += 1
             except OutOfTimeError:
                 is_late = True
-                if not groups:
+                if n_done == 0:
                     raise ValueError(
                         f"not one group of {self.n_particles} labellings of an example of {f.n_sites:,} sites was "
                         f"complete after max_seconds={self.max_seconds:g}: allow more, or use PINNED and "
                         "log_partition_bound."
                     ) from None
-            answer = combine(tuple(groups), given)
+            answer = combine(groups, given)
             now = answer.log_z_error if wants_log_z else float(answer.marginal_errors.max())
-            is_stopped = self.callback is not None and not is_late and bool(self.callback(len(groups), now))
-            is_enough = len(groups) >= self.n_groups and (self.tolerance is None or now <= self.tolerance)
+            is_stopped = self.callback is not None and not is_late and bool(self.callback(n_done, now))
+            is_enough = n_done >= self.n_groups and (self.tolerance is None or now <= self.tolerance)
             if not (is_enough or is_late or is_stopped):
                 continue
             if not is_enough and not is_stopped:
                 wanted = f"n_groups={self.n_groups}" if self.tolerance is None else f"tolerance={self.tolerance:g}"
                 warnings.warn(
-                    f"an estimate ended after {len(groups)} groups of {self.n_particles} labellings, with a standard "
+                    f"an estimate ended after {n_done} groups of {self.n_particles} labellings, with a standard "
                     f"error of {now:.2g}, short of {wanted}: allow more time (max_seconds=).",
                     NotConvergedWarning,
                     stacklevel=4,

@@ -57,8 +57,9 @@ class Group:
 
     log_z : the logarithm of the estimate; zero where it is not known, and all groups weigh the same
     marginals : (n_sites, n_labels)
-    labels : (n_particles, n_sites), equally weighted
-    n_different : how many particles there were, all different, before they were drawn by weight; or how many chains
+    labels : (..., n_sites), equally weighted
+    n_different : how many particles there were, all different, before they were drawn by weight; or how many
+        labellings chains have met
     """
 
     log_z: float
@@ -124,7 +125,7 @@ class _Run:
         labels = self._complete(w)
         if self.structure.sweeps is not None and 1 / (w**2).sum() > self.n / _UNEVEN:
             chain = self.group * self.n
-            labels, p = sweeps(self.structure, self.f, self.known, labels, self.seed, chain, _BURN, _KEPT)
+            labels, p, _ = sweeps(self.structure, self.f, self.known, labels, self.seed, chain, _BURN, _KEPT)
             return Group(log_z, p.mean(axis=0), labels, len(w))
         return Group(log_z, np.tensordot(w / w.sum(), marginals, axes=1), labels, len(w))
 
