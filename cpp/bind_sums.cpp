@@ -158,6 +158,28 @@ void run_chains(const PythonBatch& python, std::uint64_t seed, Input<std::uint64
                  });
 }
 
+// Moves the chains that have not met, of one example with two labels, from the past to exact samples, `labels` (n_chains,
+// n_sites), if they meet within one block of sweeps for each of the streams; the number of the first chain is given.
+void run_from_the_past(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams,
+                       Output<std::int32_t> labels, Output<std::uint8_t> have_met, std::size_t first_chain,
+                       std::size_t sweeps_a_block, int n_threads) {
+    const Batch& batch = python.view;
+    require(labels.ndim() == 2 && batch.n_copies == 1, "labels must have two axes, and unary one copy");
+    require(batch.n_examples == 1 && batch.n_labels == 2 && streams.ndim() == 1, "one example of two labels, and streams");
+    const std::size_t n_chains = labels.shape(0);
+    require_shape(labels, {n_chains, batch.n_sites}, "labels has the wrong shape");
+    require_shape(have_met, {n_chains}, "have_met has the wrong shape");
+    require((first_chain + n_chains) * sweeps_a_block < std::size_t{1} << 32, "too many chains and sweeps to be numbered");
+    const std::size_t n_blocks = streams.shape(0);
+    parallel_for(n_chains, n_threads, 2 * Gibbs::work(batch) * static_cast<double>(n_chains * n_blocks * sweeps_a_block),
+                 [&] { return Gibbs(batch); },
+                 [&](Gibbs& gibbs, std::size_t chain) {
+                     if (have_met.data()[chain]) return;
+                     have_met.data()[chain] = gibbs.meet(0, seed, n_blocks, streams.data(), sweeps_a_block,
+                                                         first_chain + chain, labels.data() + chain * batch.n_sites);
+                 });
+}
+
 }  // namespace
 
 void bind_sums(nb::module_& module) {
@@ -168,6 +190,7 @@ void bind_sums(nb::module_& module) {
     module.def("elimination_sample", &sample_by_elimination, release());
     module.def("elimination_cut", &cut_for_elimination, release());
     module.def("gibbs", &run_chains<Gibbs>, release());
+    module.def("gibbs_from_the_past", &run_from_the_past, release());
     module.def("swaps", &run_chains<Swaps>, release());
 }
 

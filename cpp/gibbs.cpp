@@ -100,13 +100,11 @@ void Gibbs::sweep(std::size_t example, std::uint64_t seed, std::uint64_t stream,
     }
 }
 
-void Gibbs::sweep_binary(std::size_t example, std::uint64_t seed, std::uint64_t stream, std::uint32_t draw,
-                         std::int32_t* labels, double* sums, double* counts) {
+void Gibbs::draw_binary(std::size_t example, std::int32_t* labels) {
     const std::size_t n = batch_.sites(example);
     const double* const unary = batch_.unary_of(0, example);
     const std::int32_t* const given = batch_.given_of(example);
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    logistic_numbers(seed, stream, draw, n, logistic_.data());
     for (std::size_t i = 0; i < n; ++i) {
         double log_odds = unary[2 * i + 1] - unary[2 * i];
         for (std::size_t a = first_pull_[i]; a < first_pull_[i + 1]; ++a) log_odds += pulls_[a].of[labels[pulls_[a].site]];
@@ -114,7 +112,37 @@ void Gibbs::sweep_binary(std::size_t example, std::uint64_t seed, std::uint64_t 
         log_odds_[i] = log_odds;
         labels[i] = log_odds > logistic_[i];
     }
+}
+
+void Gibbs::sweep_binary(std::size_t example, std::uint64_t seed, std::uint64_t stream, std::uint32_t draw,
+                         std::int32_t* labels, double* sums, double* counts) {
+    const std::size_t n = batch_.sites(example);
+    logistic_numbers(seed, stream, draw, n, logistic_.data());
+    draw_binary(example, labels);
     if (sums) add_probabilities(n, log_odds_.data(), labels, sums, counts);
+}
+
+bool Gibbs::meet(std::size_t example, std::uint64_t seed, std::size_t n_blocks, const std::uint64_t* streams,
+                 std::size_t sweeps_a_block, std::size_t chain, std::int32_t* labels) {
+    select(example);
+    const std::size_t n = batch_.sites(example);
+    const std::int32_t* const given = batch_.given_of(example);
+    high_.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        labels[i] = given && given[i] >= 0 ? given[i] : 0;
+        high_[i] = given && given[i] >= 0 ? given[i] : 1;
+    }
+    bool have_met = false;
+    for (std::size_t block = n_blocks; block-- > 0;)
+        for (std::size_t s = 0; s < sweeps_a_block; ++s) {
+            const std::uint32_t draw = static_cast<std::uint32_t>(chain * sweeps_a_block + s);
+            logistic_numbers(seed, streams[block], draw, n, logistic_.data());
+            draw_binary(example, labels);
+            if (have_met) continue;
+            draw_binary(example, high_.data());
+            have_met = std::equal(high_.begin(), high_.end(), labels);
+        }
+    return have_met;
 }
 
 void Gibbs::run(std::size_t example, std::uint64_t stream, const Sweeps& sweeps, std::size_t chain, std::int32_t* labels,

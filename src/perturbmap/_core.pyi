@@ -128,6 +128,17 @@ def gibbs(
     n_threads: int,
     /,
 ) -> None: ...
+def gibbs_from_the_past(
+    batch: Batch,
+    seed: int,
+    streams: NDArray[np.uint64],
+    labels: _Ints,
+    have_met: _Mask,
+    first_chain: int,
+    sweeps_a_block: int,
+    n_threads: int,
+    /,
+) -> None: ...
 def swaps(
     batch: Batch,
     seed: int,

@@ -15,19 +15,22 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap import _core
 from perturbmap.inference.linear_response import LinearResponse
 from perturbmap.inference.particles import Group, OutOfTimeError
 from perturbmap.inference.sweeps import sweeps
-from perturbmap.noise import Domain, Purpose
+from perturbmap.noise import Domain, Purpose, streams_in
 from perturbmap.potentials import Labels, Potentials
 from perturbmap.structures.base import Structure
+from perturbmap.support.threads import threads
 
 # Sweeps with random numbers of their own.
-_BLOCK = 32
-# So many chains are tried first, and are to meet in so many blocks; if they do, the others have four times as many.
-_PILOT, _SOON = 8, 32
+_BLOCK = 8
+# So many chains are tried first, and are to meet in so many blocks, one of them in a quarter of that; if they do, the
+# others have four times as many.
+_PILOT, _SOON = 8, 64
 # Labels that a try may draw: a few seconds. Large graphs have fewer blocks to meet in.
 _WORK = 10**8
 # Chains are shared out to so many groups, whose spread tells the standard errors.
@@ -52,34 +55,36 @@ class Chains:
         self._met = np.empty((len(labels), 1, f.n_sites), dtype=np.int32)
         self._response = LinearResponse(f, given, labels)
 
-    def advance(self, deadline: float = np.inf) -> tuple[Group, ...]:
-        """Goes on for as many sweeps as make the labellings new; all that was met, in groups of a few chains each."""
-        n, n_blocks = len(self.labels), self._n_swept + self.n_blocks
-        labels, p, shares = self.labels, self._p.copy(), self._shares.copy()
-        for block in range(self._n_swept, n_blocks):
-            _check(deadline)
-            met = sweeps(self._structure, self._f, self._given, labels, self._seed, block * n, 0, _BLOCK, _KEPT)
-            labels = met.labels
-            p += met.probabilities[:, :, 1]
-            shares += met.shares[:, :, 1]
-        self.labels, self._p, self._shares, self._n_swept = labels, p, shares, n_blocks
-        first = np.arange(min(_GROUPS, n) + 1) * n // min(_GROUPS, n)
-        sizes = np.diff(first)
-        q, drawn = (np.add.reduceat(x, first[:-1]) / (sizes * n_blocks)[:, None] for x in (p, shares))
-        q -= self._response(drawn - q)
-        met_labels = self._remember(labels)
-        return tuple(
-            Group(0.0, np.stack([1.0 - one, one], axis=1), met_labels[a:b], int(b - a) * n_blocks * _BLOCK)
-            for one, a, b in zip(q, first[:-1], first[1:], strict=True)
-        )
+    @property
+    def met(self) -> Labels:
+        """Where the chains were after each block, (n_chains, n_blocks, n_sites)."""
+        return self._met[:, : self._n_swept]
 
-    def _remember(self, labels: Labels) -> Labels:
-        """Where the chains were after each advance, (n_chains, n_advances, n_sites)."""
-        last = self._n_swept // self.n_blocks - 1
-        if last == self._met.shape[1]:
-            self._met = np.concatenate([self._met, np.empty_like(self._met)], axis=1)
-        self._met[:, last] = labels
-        return self._met[:, : last + 1]
+    def advance(self, deadline: float = np.inf) -> None:
+        """Goes on for as many sweeps as make the labellings new."""
+        for _ in range(self.n_blocks):
+            _check(deadline)
+            first = self._n_swept * len(self.labels)
+            swept = sweeps(self._structure, self._f, self._given, self.labels, self._seed, first, 0, _BLOCK, _KEPT)
+            self.labels = swept.labels
+            self._p += swept.probabilities[:, :, 1]
+            self._shares += swept.shares[:, :, 1]
+            if self._n_swept == self._met.shape[1]:
+                self._met = np.concatenate([self._met, np.empty_like(self._met)], axis=1)
+            self._met[:, self._n_swept] = self.labels
+            self._n_swept += 1
+
+    def groups(self) -> tuple[Group, ...]:
+        """What all sweeps say, for some chains at a time; all groups weigh the same."""
+        n = len(self.labels)
+        ends = np.arange(min(_GROUPS, n) + 1) * n // min(_GROUPS, n)
+        n_met = np.diff(ends) * self._n_swept
+        p, shares = (np.add.reduceat(x, ends[:-1]) / n_met[:, None] for x in (self._p, self._shares))
+        p -= self._response(shares - p)
+        return tuple(
+            Group(0.0, np.stack([1.0 - one, one], axis=1), self.met[first:last], int(number) * _BLOCK)
+            for one, first, last, number in zip(p, ends[:-1], ends[1:], n_met, strict=True)
+        )
 
 
 def start_chains(
@@ -91,33 +96,41 @@ def start_chains(
         return None
     n_pilots = min(_PILOT, n_chains)
     n_blocks, most = 1, min(_SOON, _WORK // (2 * n_pilots * _BLOCK * max(1, f.n_sites)))
+    labels = np.empty((n_chains, f.n_sites), dtype=np.int32)
+    have_met = np.zeros(n_chains, dtype=np.uint8)
     for n in sorted({n_pilots, n_chains}):
-        labels = None
-        while labels is None:
-            if n_blocks > most:
+        while not have_met[:n].all():
+            if n_blocks > most or (4 * n_blocks > most and not have_met.any()):
                 return None
-            labels = _meet(structure, f, given, seed, n, n_blocks, deadline)
-            n_blocks *= 1 if labels is not None else 2
+            _meet(structure, f, given, seed, n_blocks, labels[:n], have_met[:n], deadline)
+            n_blocks *= 1 if have_met[:n].all() else 2
         most *= 4
-    assert labels is not None
     return Chains(structure, f, given, seed, labels, n_blocks)
 
 
 def _meet(
-    structure: Structure, f: Potentials, given: Labels | None, seed: int, n: int, n_blocks: int, deadline: float
-) -> Labels | None:
-    """Where the chains from all zeros and from all ones have met after so many blocks, the last of them number 0.
+    structure: Structure,
+    f: Potentials,
+    given: Labels | None,
+    seed: int,
+    n_blocks: int,
+    labels: Labels,
+    have_met: NDArray[np.uint8],
+    deadline: float,
+) -> None:
+    """Moves chains that have not met by so many blocks, the last of them number 0, to exact samples if they meet.
 
     To begin earlier changes nothing for chains that have met: the blocks that are common have the same numbers.
     """
-    low, high = (np.full((n, f.n_sites), label, dtype=np.int32) for label in (0, 1))
-    if given is not None:
-        low[:, given >= 0] = high[:, given >= 0] = given[given >= 0]
-    for block in reversed(range(n_blocks)):
+    domains = [Domain(Purpose.SWEEPS, 2 + block) for block in range(n_blocks)]
+    streams = np.concatenate([streams_in(f, domain) for domain in domains])
+    core = f.to_core(given)
+    n_threads = threads(structure.n_threads)
+    size = max(n_threads, _WORK // 10 // (n_blocks * _BLOCK * max(1, f.n_sites)))
+    for first in range(0, len(labels), size):
         _check(deadline)
-        domain = Domain(Purpose.SWEEPS, 2 + block)
-        low, high = (sweeps(structure, f, given, y, seed, 0, _BLOCK, 0, domain)[0] for y in (low, high))
-    return low if np.array_equal(low, high) else None
+        part = slice(first, first + size)
+        _core.gibbs_from_the_past(core, seed, streams, labels[part], have_met[part], first, _BLOCK, n_threads)
 
 
 def _check(deadline: float) -> None:

@@ -26,6 +26,8 @@ from perturbmap.structures.summable import SummableStructure
 from perturbmap.support.checks import check_count, check_number
 from perturbmap.support.threads import threads
 
+# Labellings of chains that the guesses of particles are fitted to, at least.
+_FITTED = 2048
 # Any odd number that is not small.
 _ODD = 0x9E3779B97F4A7C15
 
@@ -45,11 +47,12 @@ class Converging(MarginalMethod):
     after each; if it returns True, that is the end.
 
     Labellings come from chains of Gibbs sampling where these provably forget where they started, as they do on
-    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, and for log Z
-    (`perturbmap.inference.particles`), which take longer.
+    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, which take longer
+    (`perturbmap.inference.particles`). Log Z comes from particles, which chains guide where there are some.
 
-    Standard errors are those of a jackknife over the groups. With particles they are true as far as not all groups
-    have missed the same mode, and for a solver of your own if it finds a labelling for every pin that has one.
+    Standard errors are those of a jackknife over the groups, or over the chains, which are independent too. With
+    particles they are true as far as not all groups have missed the same mode, and for a solver of your own if it
+    finds a labelling for every pin that has one.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.marginals(pm.BinaryGraph(), f, method=pm.CONVERGING).mean.round(2)
@@ -112,12 +115,7 @@ class Converging(MarginalMethod):
             if answer.is_exact:
                 labels[:, sites] = _exact_samples(structure, f[i], known, rng.random((n, sites.stop - sites.start)))
                 continue
-            w = np.exp(answer.log_zs - answer.log_zs.max())
-            group = rng.choice(len(w), n, p=w / w.sum())
-            kept = [g.labels.reshape(-1, sites.stop - sites.start) for g in answer.groups]
-            sizes = np.array([len(y) for y in kept])
-            particle = (rng.random(n) * sizes[group]).astype(np.intp)
-            labels[:, sites] = np.concatenate(kept)[(sizes.cumsum() - sizes)[group] + particle]
+            labels[:, sites] = answer.sample(n, rng)
         return labels
 
     def answers(
@@ -144,15 +142,22 @@ class Converging(MarginalMethod):
         groups: tuple[Group, ...] = ()
         chains: Chains | None = None
         n_done = 0
+
+        def one_more() -> Group:
+            labels = None if chains is None else chains.met.reshape(-1, f.n_sites)
+            return run_group(structure, f, given, seed, n_done, self.n_particles, deadline, labels)
+
         while True:
             is_late = False
             try:
-                if n_done == 0 and not wants_log_z:
+                if n_done == 0:
                     chains = start_chains(structure, f, given, seed, self.n_particles, deadline)
                 if chains is not None:
-                    groups = chains.advance(deadline)
-                else:
-                    groups += (run_group(structure, f, given, seed, n_done, self.n_particles, deadline),)
+                    chains.advance(deadline)
+                    while wants_log_z and chains.met[:, :, 0].size < _FITTED:
+                        chains.advance(deadline)
+                if chains is None or wants_log_z:
+                    groups += (one_more(),)
                 n_done += 1
             except OutOfTimeError:
                 is_late = True
@@ -162,7 +167,7 @@ class Converging(MarginalMethod):
                         f"complete after max_seconds={self.max_seconds:g}: allow more, or use PINNED and "
                         "log_partition_bound."
                     ) from None
-            answer = combine(groups, given)
+            answer = combine(groups, () if chains is None else chains.groups(), given)
             now = answer.log_z_error if wants_log_z else float(answer.marginal_errors.max())
             is_stopped = self.callback is not None and not is_late and bool(self.callback(n_done, now))
             is_enough = n_done >= self.n_groups and (self.tolerance is None or now <= self.tolerance)

@@ -1,9 +1,9 @@
 """Less variance for Gibbs sampling: what chance has done to the labels of a chain is followed to its neighbours.
 
 A label is drawn with a probability p that depends on the neighbours. What it differs from p by has mean zero,
-whatever came before; call its mean over a chain the surprise s. If p were linear in the neighbours' labels with slopes
-A, then mean labels were off by s + A s + A^2 s + ... = (I - A)^-1 s, and mean probabilities by A (I - A)^-1 s. That is
-subtracted: a control variate, whose mean is zero whatever A is. It follows the error closely where coupling is weak.
+whatever came before; call its mean over a chain the surprise s. If p were linear in the neighbours' labels with
+slopes A, then mean labels were off by s + A s + A^2 s + ... = (I - A)^-1 s, and mean probabilities by A (I - A)^-1 s.
+That is subtracted: a control variate, of mean zero whatever A is. It follows the error closely at weak coupling.
 
 A holds for each edge how much a neighbour's label changes p, on average over some labellings, times one factor: where
 p is far from linear, the sum of all neighbours explains more than each of them alone. If the labellings are those
