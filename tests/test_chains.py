@@ -120,7 +120,7 @@ def test_what_chains_do_not_answer_particles_do() -> None:
 
 
 def test_chains_guide_the_particles_of_log_z() -> None:
-    """A grid too wide to be summed: within four standard errors, of less than a fiftieth of a nat, from six groups."""
+    """A grid too wide to be summed: within four standard errors, which are less than a fiftieth of a nat."""
     f = grid(14, 20, 1.0, 1.0, 0)
     (log_z,), q = sum_out(f, None, 2, max_entries=2**26)
     found = pm.log_partition(BinaryGraph(), f, n_groups=6, rng=0)
