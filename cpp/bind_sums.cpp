@@ -129,18 +129,19 @@ double cut_for_elimination(const PythonBatch& python, Output<std::int32_t> place
     return entries;
 }
 
-// Runs chains, `labels` (n_chains, n_sites), of every example, and writes the mean conditional probabilities of each,
-// (n_chains, n_sites, K).
+// Runs chains, `labels` (n_chains, n_sites), of every example, and writes the mean conditional probabilities of each, and the
+// shares of the labels drawn, (n_chains, n_sites, K).
 template <class Sampler>
 void run_chains(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams, Output<std::int32_t> labels,
-                Output<double> probabilities, std::size_t first_chain, std::size_t n_burn, std::size_t n_kept,
-                int n_threads) {
+                Output<double> probabilities, Output<double> shares, std::size_t first_chain, std::size_t n_burn,
+                std::size_t n_kept, int n_threads) {
     const Batch& batch = python.view;
     require(labels.ndim() == 2 && batch.n_copies == 1, "labels must have two axes, and unary one copy");
     const std::size_t n_chains = labels.shape(0);
     require_shape(streams, {batch.n_examples}, "streams has the wrong shape");
     require_shape(labels, {n_chains, batch.n_sites}, "labels has the wrong shape");
     require_shape(probabilities, {n_chains, batch.n_sites, batch.n_labels}, "probabilities has the wrong shape");
+    require_shape(shares, {n_chains, batch.n_sites, batch.n_labels}, "shares has the wrong shape");
     bool fit = true;
     for (std::size_t i = 0; i < labels.size(); ++i)
         fit &= labels.data()[i] >= 0 && labels.data()[i] < static_cast<std::int64_t>(batch.n_labels);
@@ -153,7 +154,29 @@ void run_chains(const PythonBatch& python, std::uint64_t seed, Input<std::uint64
                      const std::size_t example = index / n_chains, chain = index % n_chains;
                      const std::size_t first = chain * batch.n_sites + batch.first_site(example);
                      sampler.run(example, streams.data()[example], sweeps, chain, labels.data() + first,
-                                 probabilities.data() + first * batch.n_labels);
+                                 probabilities.data() + first * batch.n_labels, shares.data() + first * batch.n_labels);
+                 });
+}
+
+// Moves the chains that have not met, of one example with two labels, from the past to exact samples, `labels` (n_chains,
+// n_sites), if they meet within one block of sweeps for each of the streams; the number of the first chain is given.
+void run_from_the_past(const PythonBatch& python, std::uint64_t seed, Input<std::uint64_t> streams,
+                       Output<std::int32_t> labels, Output<std::uint8_t> have_met, std::size_t first_chain,
+                       std::size_t sweeps_a_block, int n_threads) {
+    const Batch& batch = python.view;
+    require(labels.ndim() == 2 && batch.n_copies == 1, "labels must have two axes, and unary one copy");
+    require(batch.n_examples == 1 && batch.n_labels == 2 && streams.ndim() == 1, "one example of two labels, and streams");
+    const std::size_t n_chains = labels.shape(0);
+    require_shape(labels, {n_chains, batch.n_sites}, "labels has the wrong shape");
+    require_shape(have_met, {n_chains}, "have_met has the wrong shape");
+    require((first_chain + n_chains) * sweeps_a_block < std::size_t{1} << 32, "too many chains and sweeps to be numbered");
+    const std::size_t n_blocks = streams.shape(0);
+    parallel_for(n_chains, n_threads, 2 * Gibbs::work(batch) * static_cast<double>(n_chains * n_blocks * sweeps_a_block),
+                 [&] { return Gibbs(batch); },
+                 [&](Gibbs& gibbs, std::size_t chain) {
+                     if (have_met.data()[chain]) return;
+                     have_met.data()[chain] = gibbs.meet(0, seed, n_blocks, streams.data(), sweeps_a_block,
+                                                         first_chain + chain, labels.data() + chain * batch.n_sites);
                  });
 }
 
@@ -167,6 +190,7 @@ void bind_sums(nb::module_& module) {
     module.def("elimination_sample", &sample_by_elimination, release());
     module.def("elimination_cut", &cut_for_elimination, release());
     module.def("gibbs", &run_chains<Gibbs>, release());
+    module.def("gibbs_from_the_past", &run_from_the_past, release());
     module.def("swaps", &run_chains<Swaps>, release());
 }
 

@@ -33,13 +33,14 @@ void Swaps::lay_out(std::size_t n_sites, const std::int32_t* labels, std::uint64
 }
 
 void Swaps::run(std::size_t example, std::uint64_t stream, const Sweeps& sweeps, std::size_t chain, std::int32_t* labels,
-                double* probabilities) {
+                double* probabilities, double* shares) {
     const std::size_t n = batch_.sites(example), k = batch_.n_labels, all = sweeps.n_burn + sweeps.n_kept;
     const double* const unary = batch_.unary_of(0, example);
     const std::int32_t* const given = batch_.given_of(example);
     const double share = 1.0 / static_cast<double>((k - 1) * std::max<std::size_t>(1, sweeps.n_kept));
     const std::size_t first_draw = (sweeps.first_chain + chain) * all;
     std::fill_n(probabilities, n * k, 0.0);
+    std::fill_n(shares, n * k, 0.0);
     lay_out(n, labels, sweeps.seed, stream, static_cast<std::uint32_t>(first_draw));
     std::uint64_t bits[width];
     for (std::size_t s = 0; s < all; ++s) {
@@ -65,6 +66,8 @@ void Swaps::run(std::size_t example, std::uint64_t stream, const Sweeps& sweeps,
                 probabilities[d * k + own] += (1.0 - p) * share;
             }
         }
+        if (s < sweeps.n_burn) continue;
+        for (std::size_t d = 0; d < n; ++d) shares[d * k + label_[d]] += 1.0 / static_cast<double>(sweeps.n_kept);
     }
     for (std::size_t d = 0; d < n; ++d) {
         labels[d] = static_cast<std::int32_t>(label_[d]);

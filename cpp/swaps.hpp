@@ -26,10 +26,10 @@ class Swaps {
    public:
     explicit Swaps(const Batch& batch) : batch_(batch) {}
 
-    // Moves `labels` (n_sites), distinct and with all given labels, by all sweeps, and writes the mean probabilities
-    // (n_sites, K).
+    // Moves `labels` (n_sites), distinct and with all given labels, by all sweeps, and writes the mean probabilities and the
+    // shares of the labels at the ends of sweeps, (n_sites, K) each.
     void run(std::size_t example, std::uint64_t stream, const Sweeps& sweeps, std::size_t chain, std::int32_t* labels,
-             double* probabilities);
+             double* probabilities, double* shares);
 
     // Nanoseconds for one sweep of all examples. Measured: 34 for each site and label.
     static double work(const Batch& batch) { return 34.0 * static_cast<double>(batch.n_sites * batch.n_labels); }

@@ -175,6 +175,34 @@ def test_what_is_kept_stands_for_what_is_left_out(spread: float) -> None:
     assert not nothing.any()
 
 
+@pytest.mark.usefixtures("by_particles_alone")
+def test_nothing_is_guessed_while_all_branches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many particles as labellings of the sites that are fixed, no pin is needed, and the sum is exact."""
+    f = grid(3, 4, 2.0, 1.0, np.random.default_rng(8))
+    monkeypatch.setattr(BinaryGraph, "pinned", None)
+    group = run_group(BinaryGraph(), f, None, 0, 0, 2**12)
+    (log_z,), _ = sum_out(f, None, 1)
+    assert group.log_z == pytest.approx(log_z)
+    with pytest.raises(TypeError):
+        run_group(BinaryGraph(), f, None, 0, 0, 4)
+
+
+@pytest.mark.usefixtures("by_particles_alone")
+def test_the_interval_of_a_single_group_reaches_to_the_upper_bound() -> None:
+    """Below, it allows for an estimate that is too high by a factor of 40; over 60 grids it holds all but a few."""
+    rng = np.random.default_rng(9)
+    n_held = 0
+    for i in range(60):
+        f = grid(4, 4, rng.choice([0.5, 2.0]), 1.0, rng)
+        (log_z,), _ = sum_out(f, None, 1)
+        found = pm.log_partition(BinaryGraph(), f, n_particles=4, n_groups=1, n_perturbations=40, rng=i)
+        low, high = found.interval[0]
+        assert low == pytest.approx(found.estimate.mean[0] - math.log(40))
+        assert high == pytest.approx(found.upper.mean[0] + 1.96 * found.upper.standard_error[0], abs=1e-3)
+        n_held += low <= log_z <= high
+    assert n_held >= 57
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("by_particles_alone")
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -442,16 +470,18 @@ def test_samples_are_those_of_the_gibbs_distribution(monkeypatch: pytest.MonkeyP
 
 
 def test_gibbs_sweeps_leave_the_distribution_as_it_is() -> None:
-    """Of any number of labels and any tables: from exact samples, the probabilities are the marginals."""
+    """Of any number of labels and any tables: from exact samples, probabilities and shares are the marginals."""
     rng = np.random.default_rng(15)
     f = Potentials(
         rng.normal(size=(5, 3)), rng.normal(size=(6, 3, 3)), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 3)]
     )
     starts = pm.sample(BruteForce(), f, 500, method=CONVERGING, rng=0)
-    ends, p = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
+    ends, p, shares = sweeps(Tree(2), f, None, starts, 1, 0, 0, 20)
     expected = BruteForce().log_partition(f)[1].unary
-    error = p.mean(axis=0) - expected
-    assert np.abs(error).max() < 4 * p.std(axis=0).max() / math.sqrt(len(p))
+    for q in (p, shares):
+        error = q.mean(axis=0) - expected
+        assert np.abs(error).max() < 4 * q.std(axis=0).max() / math.sqrt(len(q))
+    assert p.std() < shares.std()
     assert not np.array_equal(starts, ends)
     alone = sweeps(Tree(1), f, None, starts[7:9], 1, 7, 0, 20)[1]
     assert np.array_equal(alone, p[7:9])

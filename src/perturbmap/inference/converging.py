@@ -26,6 +26,8 @@ from perturbmap.structures.summable import SummableStructure
 from perturbmap.support.checks import check_count, check_number
 from perturbmap.support.threads import threads
 
+# Labellings of chains that the guesses of particles are fitted to, at least.
+_FITTED = 2048
 # Any odd number that is not small.
 _ODD = 0x9E3779B97F4A7C15
 
@@ -45,11 +47,12 @@ class Converging(MarginalMethod):
     after each; if it returns True, that is the end.
 
     Labellings come from chains of Gibbs sampling where these provably forget where they started, as they do on
-    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, and for log Z
-    (`perturbmap.inference.particles`), which take longer.
+    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, which take longer
+    (`perturbmap.inference.particles`). Log Z comes from particles, which chains guide where there are some.
 
-    Standard errors are those of a jackknife over the groups. With particles they are true as far as not all groups
-    have missed the same mode, and for a solver of your own if it finds a labelling for every pin that has one.
+    Standard errors are those of a jackknife over the groups, or over the chains, which are independent too. With
+    particles they are true as far as not all groups have missed the same mode, and for a solver of your own if it
+    finds a labelling for every pin that has one.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.marginals(pm.BinaryGraph(), f, method=pm.CONVERGING).mean.round(2)
@@ -112,10 +115,7 @@ class Converging(MarginalMethod):
             if answer.is_exact:
                 labels[:, sites] = _exact_samples(structure, f[i], known, rng.random((n, sites.stop - sites.start)))
                 continue
-            w = np.exp(answer.log_zs - answer.log_zs.max())
-            group = rng.choice(len(w), n, p=w / w.sum())
-            particle = rng.integers(self.n_particles, size=n)
-            labels[:, sites] = np.stack([g.labels for g in answer.groups])[group, particle]
+            labels[:, sites] = answer.sample(n, rng)
         return labels
 
     def answers(
@@ -139,35 +139,44 @@ class Converging(MarginalMethod):
         self, structure: Structure, f: Potentials, given: Labels | None, seed: int, wants_log_z: bool
     ) -> Answer:
         deadline = np.inf if self.max_seconds is None else time.monotonic() + self.max_seconds
-        groups: list[Group] = []
+        groups: tuple[Group, ...] = ()
         chains: Chains | None = None
+        n_done = 0
+
+        def one_more() -> Group:
+            labels = None if chains is None else chains.met.reshape(-1, f.n_sites)
+            return run_group(structure, f, given, seed, n_done, self.n_particles, deadline, labels)
+
         while True:
             is_late = False
             try:
-                if not groups and not wants_log_z:
+                if n_done == 0:
                     chains = start_chains(structure, f, given, seed, self.n_particles, deadline)
                 if chains is not None:
-                    groups.append(chains.group(len(groups), deadline))
-                else:
-                    groups.append(run_group(structure, f, given, seed, len(groups), self.n_particles, deadline))
+                    chains.advance(deadline)
+                    while wants_log_z and chains.met[:, :, 0].size < _FITTED:
+                        chains.advance(deadline)
+                if chains is None or wants_log_z:
+                    groups += (one_more(),)
+                n_done += 1
             except OutOfTimeError:
                 is_late = True
-                if not groups:
+                if n_done == 0:
                     raise ValueError(
                         f"not one group of {self.n_particles} labellings of an example of {f.n_sites:,} sites was "
                         f"complete after max_seconds={self.max_seconds:g}: allow more, or use PINNED and "
                         "log_partition_bound."
                     ) from None
-            answer = combine(tuple(groups), given)
+            answer = combine(groups, () if chains is None else chains.groups(), given)
             now = answer.log_z_error if wants_log_z else float(answer.marginal_errors.max())
-            is_stopped = self.callback is not None and not is_late and bool(self.callback(len(groups), now))
-            is_enough = len(groups) >= self.n_groups and (self.tolerance is None or now <= self.tolerance)
+            is_stopped = self.callback is not None and not is_late and bool(self.callback(n_done, now))
+            is_enough = n_done >= self.n_groups and (self.tolerance is None or now <= self.tolerance)
             if not (is_enough or is_late or is_stopped):
                 continue
             if not is_enough and not is_stopped:
                 wanted = f"n_groups={self.n_groups}" if self.tolerance is None else f"tolerance={self.tolerance:g}"
                 warnings.warn(
-                    f"an estimate ended after {len(groups)} groups of {self.n_particles} labellings, with a standard "
+                    f"an estimate ended after {n_done} groups of {self.n_particles} labellings, with a standard "
                     f"error of {now:.2g}, short of {wanted}: allow more time (max_seconds=).",
                     NotConvergedWarning,
                     stacklevel=4,

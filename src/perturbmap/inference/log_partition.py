@@ -89,8 +89,7 @@ def log_partition(
     for i in np.flatnonzero(~is_exact).tolist():
         part = None if known is None else known[f.layout.sites(i)]
         upper[i] = upper_bound(structure, f[i], part, n_draws, seed, n_sites)
-    half = np.array([_quantile(a) for a in answers]) * np.where(is_exact, 0.0, estimate.standard_error)
-    interval = np.stack([estimate.mean - half, estimate.mean + half], axis=1)
+    interval = np.array([_interval(a, u) for a, u in zip(answers, upper, strict=True)]).reshape(-1, 2)
     q = [(a.marginals, a.marginal_errors) for a in answers]
     none = np.empty((0, f.n_labels))
     marginals = Estimate(np.concatenate([none, *(m for m, _ in q)]), np.concatenate([none, *(e for _, e in q)]))
@@ -107,12 +106,22 @@ def _lower(answer: Answer) -> tuple[float, float]:
         return answer.log_z, 0.0
     log_zs = answer.log_zs
     n = len(log_zs)
-    return float(log_zs.mean()), float(log_zs.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
+    error = float(np.sqrt(log_zs.var(ddof=1) / n + answer.unseen**2)) if n > 1 else np.inf
+    return float(log_zs.mean()), error
 
 
-def _quantile(answer: Answer) -> float:
-    """How many standard errors from the estimate the interval reaches."""
+def _interval(answer: Answer, upper: tuple[float, float]) -> tuple[float, float]:
+    """Where log Z is with the stated confidence.
+
+    Two groups or more have a spread. A single one says this: an estimate whose mean is Z exceeds Z / a with a
+    probability of at most a (Markov's inequality); above there is the upper bound.
+    """
     from scipy import stats  # inference without particles does without it
 
-    n = len(answer.groups)
-    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) if n > 1 else 1.0
+    if answer.is_exact:
+        return answer.log_z, answer.log_z
+    n, tail = len(answer.groups), (1 - CONFIDENCE) / 2
+    if n < 2:
+        return answer.log_z + float(np.log(tail)), upper[0] + float(stats.norm.isf(tail)) * upper[1]
+    half = float(stats.t.isf(tail, n - 1)) * answer.log_z_error
+    return answer.log_z - half, answer.log_z + half

@@ -1,15 +1,11 @@
-"""Weighted labellings that converge to the Gibbs distribution: particles from pinned values.
+"""Weighted labellings that converge to the Gibbs distribution: particles.
 
 Sites are fixed a few at a time. Every particle branches into one for each label, and where these are too many, some
 are kept: those whose share of Z is large for certain, the others with a probability in proportion to it, and one over
 that probability is their weight (Fearnhead and Clifford, JRSS B 2003). So no two particles are equal, and what
-decides Z is not left to chance. How large a share is, pinned values given what is fixed guess. What is left is summed
-exactly as soon as its tables are small (a cutset; Bidyuk and Dechter, JAIR 2007). The weighted sum of these sums has
-the mean Z, whatever was guessed.
-
-Two things make the guesses good. All particles see the same perturbations, at every step: with fresh ones, a
-difference would be noise. And while particles are few, and the first sites decide the most, there are as many more
-perturbations for each.
+decides Z is not left to chance. How large a share is, is guessed from pinned values given what is fixed, or from
+chains (`perturbmap.inference.guesses`). What is left is summed exactly as soon as its tables are small (a cutset;
+Bidyuk and Dechter, JAIR 2007). The weighted sum of these sums has the mean Z, whatever was guessed.
 """
 
 from __future__ import annotations
@@ -21,31 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.inference.elimination import cut_sites, most_entries, sample_out, sum_out
+from perturbmap.inference.guesses import FittedGuesses, Guesses, PinnedGuesses
 from perturbmap.inference.sweeps import sweeps
-from perturbmap.noise import Domain, Purpose, gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.structures.base import Structure
 from perturbmap.support.threads import threads
 
-PARTICLES = Domain(Purpose.PARTICLES)
-
-# Sites that are fixed in one step once particles are many: what is left is then hardly coupled, and one set of pinned
-# values serves all of them. Before, one.
-_SITES_A_STEP = 3
-# Perturbations of a step, for each particle: at least, at most, and of all together for each that is to be kept.
-_FEWEST, _MOST, _EACH = 10, 400, 16
 # Entries of the table of one site of the rest, which is summed out for every particle.
 _SMALL_TABLE = 2**14
-# Every label that is possible has a share of this probability in what is guessed: a mode that pinned values think too
-# little of must be met, to be weighed.
-_CURIOSITY = 0.1
 # Sites of all perturbed problems of all steps: beyond this, a group would take hours.
 _MOST_WORK = 3 * 10**10
-# Numbers of perturbed potentials that are worked on at once.
-_CHUNK = 2**22
 # Sweeps of Gibbs sampling after the particles are complete, and how many of them are averaged.
 _BURN, _KEPT = 20, 300
+# Particles with less than this share of the weight add nothing to marginals that could be seen.
+_NO_WEIGHT = 1e-9
 # With fewer effective particles than one in so many, marginals are the exact ones given what is fixed, in proportion
 # to the weights, without sweeps: where coupling is strong, these would not come from mode to mode.
 _UNEVEN = 3
@@ -56,9 +42,10 @@ class Group:
     """Independent of all other groups: an unbiased estimate of Z, and labellings of the Gibbs distribution.
 
     log_z : the logarithm of the estimate; zero where it is not known, and all groups weigh the same
-    marginals : (n_sites, n_labels)
-    labels : (n_particles, n_sites), equally weighted
-    n_different : how many particles there were, all different, before they were drawn by weight; or how many chains
+    marginals : (n_sites, n_labels); without rows where chains have them
+    labels : (..., n_sites), equally weighted; none where chains have them
+    n_different : how many particles there were, all different, before they were drawn by weight; or how many
+        labellings chains have met
     """
 
     log_z: float
@@ -79,16 +66,28 @@ def run_group(
     group: int,
     n_particles: int,
     deadline: float = np.inf,
+    labels: Labels | None = None,
 ) -> Group:
-    """One group of particles of one example; the deadline is one of ``time.monotonic``."""
-    return _Run(structure, f, given, seed, group, n_particles).run(deadline)
+    """One group of particles of one example; the deadline is one of ``time.monotonic``.
+
+    With ``labels`` (n_labellings, n_sites) of chains that can be believed, these are what is guessed from.
+    """
+    return _Run(structure, f, given, seed, group, n_particles, labels).run(deadline)
 
 
 class _Run:
     def __init__(
-        self, structure: Structure, f: Potentials, given: Labels | None, seed: int, group: int, n_particles: int
+        self,
+        structure: Structure,
+        f: Potentials,
+        given: Labels | None,
+        seed: int,
+        group: int,
+        n_particles: int,
+        labels: Labels | None,
     ) -> None:
         self.structure, self.f, self.n = structure, f, n_particles
+        self.is_fitted = labels is not None
         self.n_threads = threads(structure.n_threads)
         self.seed, self.group = seed, group
         known = np.full(f.n_sites, -1, dtype=np.int32) if given is None else given
@@ -98,12 +97,17 @@ class _Run:
             self.order = cut_sites(f, given, max(1, width))
         else:
             self.order = np.flatnonzero(known < 0)
-        if len(self.order) * n_particles * _EACH * f.n_sites > _MOST_WORK:
+        if labels is None and PinnedGuesses.work(f, len(self.order), n_particles) > _MOST_WORK:
             raise ValueError(
                 f"an example of {f.n_sites:,} sites, of which {len(self.order):,} must be fixed before the rest can "
                 f"be summed, is too large for {n_particles} particles. PINNED marginals and log_partition_bound are "
                 "quick for graphs of any size."
             )
+        self.guesses: Guesses
+        if labels is None:
+            self.guesses = PinnedGuesses(structure, f, seed, group, n_particles)
+        else:
+            self.guesses = FittedGuesses(f, labels, self.order)
         self.rng = np.random.default_rng([seed, int(f.layout.streams[0]), group])
         self.log_weights = np.zeros(1)
 
@@ -113,48 +117,38 @@ class _Run:
         while first < len(self.order):
             if time.monotonic() > deadline:
                 raise OutOfTimeError
-            is_one = not self.structure.allows_every_labelling or 2 * len(self.given) < self.n
-            sites = self.order[first : first + (1 if is_one else _SITES_A_STEP)]
-            first += len(sites)
-            self._branch(sites, self._pinned(sites))
-        totals, marginals = self._sum_rest()
-        self.log_weights += totals
+            # While all branches are kept, there is nothing to guess, if it is known which labels are possible.
+            is_free = self.structure.allows_every_labelling and len(self.given) * self.f.n_labels <= self.n
+            n_sites = self.guesses.sites_a_step if self.structure.allows_every_labelling and not is_free else 1
+            sites = self.order[first : first + n_sites]
+            first += n_sites
+            self._branch(sites, self._unguessed(sites) if is_free else self.guesses(self.given, sites))
+        self.log_weights += self._totals()
         log_z = float(_log_sum(self.log_weights))
         w = np.exp(self.log_weights - log_z)
+        if self.is_fitted:  # marginals and labellings are those of the chains
+            return Group(log_z, np.empty((0, self.f.n_labels)), np.empty((0, self.f.n_sites), np.int32), len(w))
         labels = self._complete(w)
         if self.structure.sweeps is not None and 1 / (w**2).sum() > self.n / _UNEVEN:
             chain = self.group * self.n
-            labels, p = sweeps(self.structure, self.f, self.known, labels, self.seed, chain, _BURN, _KEPT)
+            labels, p, _ = sweeps(self.structure, self.f, self.known, labels, self.seed, chain, _BURN, _KEPT)
             return Group(log_z, p.mean(axis=0), labels, len(w))
-        return Group(log_z, np.tensordot(w / w.sum(), marginals, axes=1), labels, len(w))
+        return Group(log_z, self._marginals(w), labels, len(w))
 
-    def _pinned(self, sites: NDArray[np.intp]) -> Floats:
-        """Mean pinned values (n, n_sites of the step, n_labels) given what is fixed; the same noise for all."""
-        f, k, n = self.f, self.f.n_labels, len(self.given)
-        n_draws = int(np.clip(_EACH * self.n // n, _FEWEST, _MOST))
-        noise = gumbel_noise(f, self.seed, n_draws, self.group * _MOST, self.n_threads, domain=PARTICLES)
-        mask = np.zeros((f.n_sites, k), dtype=bool)
-        mask[sites] = True
-        means = np.empty((n, len(sites), k))
-        size = max(1, _CHUNK // max(1, noise.size))
-        for first in range(0, n, size):
-            some = self.given[first : first + size]
-            known = some.ravel()
-            own = np.where(known[:, None] >= 0, 0.0, np.tile(noise, (1, len(some), 1)))
-            perturbed = perturb(_repeat(f, len(some)), own)
-            pinned = self.structure.pinned(perturbed, pins=np.tile(mask, (len(some), 1)), given=known)
-            mean = (pinned.values - own).mean(axis=0).reshape(len(some), f.n_sites, k)
-            means[first : first + size] = mean[:, sites]
-        return means
+    def _unguessed(self, sites: NDArray[np.intp]) -> Floats:
+        """No guess but for the labels that are forbidden."""
+        values = np.where(np.isneginf(self.f.unary[sites]), -np.inf, 0.0)
+        return np.broadcast_to(values, (len(self.given), *values.shape))
 
     def _branch(self, sites: NDArray[np.intp], values: Floats) -> None:
         """Every particle becomes one for each label of each site, and not too many are kept."""
         k = self.f.n_labels
-        log_sums = _log_sum(values[:, 0])  # what pinned values say of the sum over the rest
+        log_sums = _log_sum(values[:, 0])  # what is guessed of the sum over the rest
+        curiosity = self.guesses.curiosity
         for s, site in enumerate(sites):
             possible = ~np.isneginf(values[:, s])
-            p = (1 - _CURIOSITY) * np.exp(values[:, s] - _log_sum(values[:, s])[:, None])
-            p += _CURIOSITY * possible / possible.sum(axis=-1, keepdims=True)
+            p = (1 - curiosity) * np.exp(values[:, s] - _log_sum(values[:, s])[:, None])
+            p += curiosity * possible / possible.sum(axis=-1, keepdims=True)
             branches = np.flatnonzero(possible)
             guesses = (log_sums[:, None] + np.log(np.where(possible, p, 1.0))).ravel()[branches]
             weights = np.repeat(self.log_weights, k)[branches]
@@ -165,13 +159,22 @@ class _Run:
             self.log_weights = weights[kept] + log_inverse
             log_sums, values = guesses[kept], values[parent]
 
-    def _sum_rest(self) -> tuple[Floats, Floats]:
-        """For every particle the log of the sum over what is not fixed, and the marginals given what is."""
-        f, k = self.f, self.f.n_labels
+    def _totals(self) -> Floats:
+        """For every particle the log of the sum over what is not fixed."""
+        f, n = self.f, len(self.given)
         if not self.structure.is_plain:
-            return np.array([self.structure.evaluate(f, y)[0] for y in self.given]), one_hot(self.given, k)
-        totals, q = sum_out(_repeat(f, len(self.given)), self.given.ravel(), self.n_threads, most_entries(f))
-        return totals, q.reshape(*self.given.shape, k)
+            return np.array([self.structure.evaluate(f, y)[0] for y in self.given])
+        return sample_out(_repeat(f, n), self.given.ravel(), np.empty((0, n * f.n_sites)), self.n_threads)[0]
+
+    def _marginals(self, w: Floats) -> Floats:
+        """The marginals given what is fixed, in proportion to the weights."""
+        f, k = self.f, self.f.n_labels
+        counts = w > _NO_WEIGHT * w.sum()
+        given, share = self.given[counts], w[counts] / w[counts].sum()
+        if not self.structure.is_plain:
+            return np.tensordot(share, one_hot(given, k), axes=1)
+        q = sum_out(_repeat(f, len(given)), given.ravel(), self.n_threads, most_entries(f)).marginals
+        return np.tensordot(share, q.reshape(*given.shape, k), axes=1)
 
     def _complete(self, w: Floats) -> Labels:
         """Labellings, as many as particles were asked for: drawn by weight, and exactly given what is fixed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from perturbmap.noise import Domain, Purpose, streams_in
@@ -10,6 +12,19 @@ from perturbmap.structures.base import Structure
 from perturbmap.support.threads import threads
 
 SWEEPS = Domain(Purpose.SWEEPS)
+
+
+class Swept(NamedTuple):
+    """Where chains of Gibbs sampling end, and what they have met on their way.
+
+    labels : (n_chains, n_sites), at the end
+    probabilities : (n_chains, n_sites, n_labels), means of those that labels were drawn with
+    shares : of the same shape, how often labels were drawn
+    """
+
+    labels: Labels
+    probabilities: Floats
+    shares: Floats
 
 
 def sweeps(
@@ -22,8 +37,8 @@ def sweeps(
     n_burn: int,
     n_kept: int,
     domain: Domain = SWEEPS,
-) -> tuple[Labels, Floats]:
-    """Chains of Gibbs sampling from ``labels`` (n_chains, n_sites): where they end, and their mean probabilities.
+) -> Swept:
+    """Chains of Gibbs sampling from ``labels`` (n_chains, n_sites), the first sweeps of which are not averaged.
 
     The structure is one that has sweeps. Chain ``c`` has the random numbers of chain ``first_chain + c``.
     """
@@ -31,6 +46,6 @@ def sweeps(
     assert kernel is not None
     n_threads = threads(structure.n_threads)
     ends = np.array(labels, dtype=np.int32, order="C")
-    p = np.empty((*ends.shape, f.n_labels))
-    kernel(f.to_core(given), seed, streams_in(f, domain), ends, p, first_chain, n_burn, n_kept, n_threads)
-    return ends, p
+    p, shares = np.empty((2, *ends.shape, f.n_labels))
+    kernel(f.to_core(given), seed, streams_in(f, domain), ends, p, shares, first_chain, n_burn, n_kept, n_threads)
+    return Swept(ends, p, shares)

@@ -1,0 +1,117 @@
+"""What particles are guessed by: how much of Z each label of the next sites has, given what is fixed already.
+
+A guess decides the variance of an estimate, never its mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perturbmap.noise import Domain, Purpose, gumbel_noise, perturb
+from perturbmap.potentials import Floats, Labels, Potentials
+from perturbmap.structures.base import Structure
+from perturbmap.support.threads import threads
+
+PARTICLES = Domain(Purpose.PARTICLES)
+# Perturbations of a step, for each particle: at least, at most, and of all together for each that is to be kept.
+_FEWEST, _MOST, _EACH = 10, 400, 16
+# Numbers of perturbed potentials that are worked on at once.
+_CHUNK = 2**22
+
+
+class Guesses(ABC):
+    """Guesses of the logarithms of sums over the rest, for each label of some sites.
+
+    curiosity : every label that is possible has a share of this probability in what is guessed, because a mode that
+        is thought too little of must be met, to be weighed
+    sites_a_step : sites that are fixed by one set of guesses, once particles are many
+    """
+
+    curiosity: float
+    sites_a_step: int
+
+    @abstractmethod
+    def __call__(self, given: Labels, sites: NDArray[np.intp]) -> Floats:
+        """Those of particles with labels ``given`` (n, n_sites), -1 where free: (n, len(sites), n_labels)."""
+
+
+@final
+class PinnedGuesses(Guesses):
+    """Mean pinned values given what is fixed; all particles see the same perturbations, at every step.
+
+    With fresh ones, a difference would be noise. While particles are few, and the first sites decide the most, there
+    are as many more perturbations for each. Once they are many, what is left is hardly coupled, and one set of pinned
+    values serves several sites.
+    """
+
+    curiosity = 0.1
+    sites_a_step = 3
+
+    def __init__(self, structure: Structure, f: Potentials, seed: int, group: int, n_particles: int) -> None:
+        self._structure, self._f, self._seed, self._group, self._n = structure, f, seed, group, n_particles
+
+    @staticmethod
+    def work(f: Potentials, n_steps: int, n_particles: int) -> int:
+        """Sites of all perturbed problems of all steps."""
+        return n_steps * n_particles * _EACH * f.n_sites
+
+    def __call__(self, given: Labels, sites: NDArray[np.intp]) -> Floats:
+        """See `Guesses`."""
+        f, k, n = self._f, self._f.n_labels, len(given)
+        n_draws = int(np.clip(_EACH * self._n // n, _FEWEST, _MOST))
+        n_threads = threads(self._structure.n_threads)
+        noise = gumbel_noise(f, self._seed, n_draws, self._group * _MOST, n_threads, domain=PARTICLES)
+        mask = np.zeros((f.n_sites, k), dtype=bool)
+        mask[sites] = True
+        means = np.empty((n, len(sites), k))
+        size = max(1, _CHUNK // max(1, noise.size))
+        for first in range(0, n, size):
+            some = given[first : first + size]
+            known = some.ravel()
+            own = np.where(known[:, None] >= 0, 0.0, np.tile(noise, (1, len(some), 1)))
+            perturbed = perturb(Potentials.batch([f] * len(some)), own)
+            pinned = self._structure.pinned(perturbed, pins=np.tile(mask, (len(some), 1)), given=known)
+            mean = (pinned.values - own).mean(axis=0).reshape(len(some), f.n_sites, k)
+            means[first : first + size] = mean[:, sites]
+        return means
+
+
+@final
+class FittedGuesses(Guesses):
+    """Labels of two by linear regression on those fixed before, fitted to labellings of the Gibbs distribution.
+
+    With the covariance ``L L'`` of the sites in their order, the prediction of each from those before it differs from
+    it by ``diag(L) L^-1`` times the deviations from the means.
+
+    f : the potentials, whose forbidden labels no particle gets
+    labels : (n_labellings, n_sites)
+    order : the sites that will be fixed, in their order
+    """
+
+    curiosity = 0.02
+    sites_a_step = 1
+
+    def __init__(self, f: Potentials, labels: Labels, order: NDArray[np.intp]) -> None:
+        self._is_forbidden = np.isneginf(f.unary)
+        drawn = labels[:, order].astype(np.float64)
+        self._order, self._mean = order, drawn.mean(axis=0)
+        drawn -= self._mean
+        # As if each label had been drawn once more for each site, independently: sites may never have changed theirs.
+        covariance = drawn.T @ drawn / len(drawn) + np.eye(len(order)) / (4 * len(drawn))
+        root = np.linalg.cholesky(covariance)
+        self._weights = np.eye(len(order)) - np.diag(root)[:, None] * np.linalg.inv(root)
+
+    def __call__(self, given: Labels, sites: NDArray[np.intp]) -> Floats:
+        """See `Guesses`; the sites are those that come next."""
+        first = int(np.flatnonzero(self._order == sites[0])[0])
+        last = first + len(sites)
+        fixed = given[:, self._order[:first]]
+        p = self._mean[:last] + (fixed - self._mean[:first]) @ self._weights[:last, :first].T
+        p = np.clip(p, self.curiosity / 2, 1 - self.curiosity / 2)
+        log_sums = np.log(np.where(fixed == 1, p[:, :first], 1 - p[:, :first])).sum(axis=1)
+        values = log_sums[:, None, None] + np.log(np.stack([1 - p, p], axis=2))[:, first:]
+        return np.where(self._is_forbidden[sites], -np.inf, values)
