@@ -36,7 +36,7 @@ from perturbmap.potentials import Floats, Potentials
 COUPLINGS, FIELDS = (0.5, 1.0, 2.0, 3.0, 4.0), (1.0, 3.0)
 ONE = pm.BinaryGraph(n_threads=1)
 # Instances have the seeds from here on: those before it are what the method was worked out on.
-FIRST_SEED = 100
+FIRST_SEED = 300
 #: Of each kind, in `make bench`; ten take hours.
 N_INSTANCES = int(os.environ.get("INSTANCES", "2"))
 OURS = ("CONVERGING", "with log Z")
