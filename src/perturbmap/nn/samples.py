@@ -28,6 +28,9 @@ class Samples(RandomLayer):
     >>> samples = pm.nn.Samples(pm.Chain(), 4, seed=0)
     >>> samples(torch.zeros(1, 3, 2), 2 * torch.eye(2))[:, 0]  # neighbours like to be equal
     tensor([[0, 0, 0],
+            [0, 0, 0],
+            [1, 1, 1],
+            [1, 1, 1]])
     """
 
     kind = 2

@@ -11,8 +11,8 @@ from perturbmap.nn.chains.kernels.launch import fixed, launch
 from perturbmap.nn.chains.kernels.philox import random_bits, uniform
 from perturbmap.nn.chains.sweep import Key, Sweep
 
-# So many weights are held by a program, which is one warp: nothing goes through shared memory.
-_MOST_WEIGHTS = 512
+# So many weights are held by a program at once, which is one warp: nothing goes through shared memory.
+_N_WEIGHTS = 128
 
 
 @fixed(4)
@@ -57,7 +57,7 @@ def sample(sweep: Sweep, a: Tensor, key: Key, n_draws: int) -> Tensor:
     out = torch.empty((n, n_sites, n_draws), dtype=torch.int64, device=a.device)
     tables, lengths = sweep.tables, sweep.lengths
     width = max(2, triton.next_power_of_2(k))
-    draws = min(triton.next_power_of_2(n_draws), max(1, _MOST_WEIGHTS // width))
+    draws = max(1, _N_WEIGHTS // width)
     constants = {"WIDTH": width, "DRAWS": draws, "PER_EDGE": tables.dim() > 2, "HAS_LENGTHS": lengths is not None}
     n_lengths = 1 if lengths is None else len(lengths)
     numbers = (*key.words, n_sites, k, len(tables), n_lengths, tables.stride(-2), tables.stride(-1), n_draws)
