@@ -76,6 +76,16 @@ def test_any_number_of_labels_and_samples_will_do(
     assert torch.equal(here, core)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("shape", [(70_000, 1, 2, 128), (1, 70_000, 2, 3)], ids=str)
+def test_so_many_samples_or_examples_are_drawn_on_a_gpu(shape: tuple[int, ...]) -> None:
+    """More than a grid of programs has in its second direction: still the core's samples."""
+    n_samples, *rest, k = shape
+    unary = torch.randn(*rest, k, device="cuda", dtype=torch.float64)
+    here, core = (samples(pm.Chain(), n_samples, on_device)(unary) for on_device in (True, False))
+    assert torch.equal(here, core)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("structure", "on_device"),

@@ -22,14 +22,15 @@ def _sample(
     n_sites, n_labels, n_tables, n_lengths, row_stride, column_stride, n_draws,
     WIDTH: tl.constexpr, DRAWS: tl.constexpr, PER_EDGE: tl.constexpr, HAS_LENGTHS: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
+    n_parts = tl.cdiv(n_draws, DRAWS)
+    row, part = tl.program_id(0) // n_parts, tl.program_id(0) % n_parts
     length = tl.zeros((), tl.int32) + n_sites
     if HAS_LENGTHS:
         length = tl.load(lengths + row % n_lengths)
     a += row.to(tl.int64) * n_sites * n_labels
     out += row.to(tl.int64) * n_sites * n_draws
     tables += (row % n_tables).to(tl.int64) * (n_sites - 1) * n_labels * n_labels if PER_EDGE else 0
-    draw = tl.program_id(1) * DRAWS + tl.arange(0, DRAWS)
+    draw = part * DRAWS + tl.arange(0, DRAWS)
     label = tl.arange(0, WIDTH)
     is_label, zero = label < n_labels, tl.zeros_like(draw)
     here = tl.load(a + label, mask=is_label, other=-float("inf"))
@@ -61,5 +62,5 @@ def sample(sweep: Sweep, a: Tensor, key: Key, n_draws: int) -> Tensor:
     constants = {"WIDTH": width, "DRAWS": draws, "PER_EDGE": tables.dim() > 2, "HAS_LENGTHS": lengths is not None}
     n_lengths = 1 if lengths is None else len(lengths)
     numbers = (*key.words, n_sites, k, len(tables), n_lengths, tables.stride(-2), tables.stride(-1), n_draws)
-    launch(_sample, (n, triton.cdiv(n_draws, draws)), (a, tables, lengths, out), numbers, constants, num_warps=1)
+    launch(_sample, (n * triton.cdiv(n_draws, draws),), (a, tables, lengths, out), numbers, constants, num_warps=1)
     return out
