@@ -474,6 +474,9 @@ def test_bad_tensors_are_refused_by_name(change: dict[str, Any], message: str) -
         (nn.StructuredLoss, {"seed": -1}, "seed must be"),
         (nn.Marginals, {"method": "pinned"}, "method must be a MarginalMethod"),
         (nn.BestLabelling, {"structure": "chain"}, "structure must be a Structure"),
+        (nn.Samples, {"n_samples": 0}, "n_samples must be"),
+        (nn.Samples, {"seed": -1}, "seed must be"),
+        (nn.Samples, {"structure": pm.BinaryGraph()}, r"Samples sums .* not for BinaryGraph: use perturbmap\.sample"),
     ],
 )
 def test_bad_parameters_are_refused_when_the_module_is_made(

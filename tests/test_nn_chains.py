@@ -297,6 +297,9 @@ for (n, width, k), is_shared, has_given, way, sums, is_even in cases:
     key, few = Key(2**63 + 5, 2**31 - 1, 8 << 12), x[:half]
     a, b = (route.perturbed(few, lengths, key, 2) for route in (plain, kernels))
     torch.testing.assert_close(b[is_site], a[is_site], rtol=0, atol=1e-14)
+    if way is Way.BACKWARDS:
+        drawn = [route.sample(sweep, each[0], key, 5) for route, each in ((plain, one), (kernels, two))]
+        assert torch.equal(drawn[1][is_site], drawn[0][is_site])
     if way is Way.BOTH:
         for integrate, aim in itertools.product(flags, [labels[:half], torch.rand_like(few)]):
             results = []

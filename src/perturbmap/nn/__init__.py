@@ -1,4 +1,4 @@
-"""Structured outputs for PyTorch: losses, marginals and best labellings of tensors (``perturbmap[torch]``).
+"""Structured outputs for PyTorch: losses, marginals, best labellings and samples of tensors (``perturbmap[torch]``).
 
 A network gives potentials, as tensors; the compiled core solves them and gives the gradient, and torch goes on from
 there. Potentials come in one of two layouts, and so do labels and results:
@@ -29,5 +29,6 @@ except ImportError as error:
 
 from perturbmap.nn.decoder import ViterbiDecoder
 from perturbmap.nn.layers import BestLabelling, Marginals, StructuredLoss
+from perturbmap.nn.samples import Samples
 
-__all__ = ["BestLabelling", "Marginals", "StructuredLoss", "ViterbiDecoder"]
+__all__ = ["BestLabelling", "Marginals", "Samples", "StructuredLoss", "ViterbiDecoder"]

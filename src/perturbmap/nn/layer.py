@@ -33,21 +33,16 @@ class Layer(OneOperation):
             raise TypeError(f"structure must be a Structure, such as Chain(), but is {structure!r}.")
 
 
-class PerturbedLayer(Layer):
+class RandomLayer(Layer):
     """Fresh noise at each call in training; in evaluation the same at each call, so that results can be compared."""
 
     #: Tells the noise of one kind of module from that of another with the same seed.
     kind: ClassVar[int]
 
-    def __init__(self, structure: Structure | None, n_perturbations: int, seed: int | None) -> None:
+    def __init__(self, structure: Structure | None, seed: int | None) -> None:
         super().__init__(structure)
-        self.n_perturbations = check_count("n_perturbations", n_perturbations)
         self.seed = int(torch.randint(2**62, ()).item()) if seed is None else seed_of(seed, "seed")
         self.n_draws = 0
-
-    def extra_repr(self) -> str:
-        """What ``repr`` shows of the module."""
-        return f"{self.structure!r}, n_perturbations={self.n_perturbations}"
 
     def get_extra_state(self) -> dict[str, int]:
         """What ``state_dict`` holds: the seed, and how much of its noise has been used."""
@@ -66,12 +61,24 @@ class PerturbedLayer(Layer):
     def noise_state(self, state: tuple[int, bool]) -> None:
         self.n_draws, self.training = state
 
-    def next_draws(self) -> tuple[int, Domain]:
-        """The first of the draws of a call, and their domain."""
+    def next_draws(self, n: int) -> tuple[int, Domain]:
+        """The first of the n draws of a call, and their domain."""
         if not self.training:
             return 0, Domain(Purpose.LAYER_EVALUATION, self.kind)
-        first, self.n_draws = self.n_draws, (self.n_draws + self.n_perturbations) % _MOST_DRAWS
+        first, self.n_draws = self.n_draws, (self.n_draws + n) % _MOST_DRAWS
         return first, Domain(Purpose.LAYER_TRAINING, self.kind)
+
+
+class PerturbedLayer(RandomLayer):
+    """A module that takes a mean over perturbations of its potentials."""
+
+    def __init__(self, structure: Structure | None, n_perturbations: int, seed: int | None) -> None:
+        super().__init__(structure, seed)
+        self.n_perturbations = check_count("n_perturbations", n_perturbations)
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows of the module."""
+        return f"{self.structure!r}, n_perturbations={self.n_perturbations}"
 
 
 def chains_of(layer: Layer, unary: Any, pairwise: Any, edges: Any, mask: Any) -> ChainBatch | None:
@@ -93,11 +100,11 @@ def solver_of(layer: Layer) -> Structure:
 
 def noise_of(layer: PerturbedLayer, f: Potentials, structure: Structure) -> Floats:
     """The noise of a call, for the core."""
-    first, domain = layer.next_draws()
+    first, domain = layer.next_draws(layer.n_perturbations)
     return gumbel_noise(f, layer.seed, layer.n_perturbations, first, structure.n_threads, domain=domain)
 
 
 def key_of(layer: PerturbedLayer) -> Key:
     """What the noise of a call is a function of, for those who make it where the tensors are."""
-    first, domain = layer.next_draws()
+    first, domain = layer.next_draws(layer.n_perturbations)
     return Key(layer.seed, first, domain.code)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from perturbmap.nn.chains.chain import Slopes, TensorChain, route
+from perturbmap.nn.chains.sweep import Key
 from perturbmap.nn.solved import solved
 from perturbmap.structures.transitions import Rules
 
@@ -122,6 +123,17 @@ class ChainBatch:
         chain, x, report = self.chain, self.x, self.look()
         labels = chain.best(x)
         is_possible = chain.rims is None or chain.is_possible(x)
+        return self.unpadded(labels, -1) if is_possible and report.is_good else None
+
+    def samples(self, key: Key, n_draws: int) -> Any:
+        """Exact samples in the layout of the potentials, with a last axis for the draws, -1 where no site is.
+
+        None where something is wrong: whoever solves it in the core says what.
+        """
+        chain, report = self.chain, self.look()
+        total = chain.total(self.x, sums=True, keep=True)
+        labels = total.sample(key, n_draws)
+        is_possible = chain.rims is None or bool(total.values.isfinite().all())
         return self.unpadded(labels, -1) if is_possible and report.is_good else None
 
     def solved(self, solve: Callable[[], Answer]) -> Tensor:

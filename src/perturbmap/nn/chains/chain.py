@@ -1,4 +1,4 @@
-"""What a chain answers about tensors: totals, pinned values and best labellings, each with its gradient."""
+"""What a chain answers about tensors: totals with their gradient, pinned values, best labellings and samples."""
 
 from __future__ import annotations
 
@@ -100,6 +100,14 @@ class Total:
         """
         unary, crossing = route(self._sweep.x).flow(self._sweep, self._messages, weights, labels=less)
         return Slopes(unary, _over_examples(crossing, len(unary)))
+
+    def sample(self, key: Key, n_draws: int) -> Tensor:
+        """Labellings drawn from ``exp f``, of totals that are sums and finite, (n, n_sites, n_draws), int64.
+
+        What stands beyond an example's length means nothing.
+        """
+        labels: Tensor = route(self._sweep.x).sample(self._sweep, self._messages, key, n_draws)
+        return labels
 
 
 @final

@@ -1,4 +1,4 @@
-"""The two sweeps, the look at the tensors and the noise in plain torch operations; the formulas are in `sweep`."""
+"""The sweeps, the look at the tensors and the noise in plain torch operations; the formulas are in `sweep`."""
 
 from __future__ import annotations
 
@@ -122,22 +122,32 @@ def perturbed(x: Tensor, lengths: Tensor | None, key: Key, n_draws: int) -> Tens
     What stands beyond the lengths means nothing.
     """
     n, n_sites, n_labels = x.shape
-    place = torch.arange(n_sites * n_labels, device=x.device)
-    shape = (n_draws, n, n_sites * n_labels)
-    draw = torch.arange(key.first_draw, key.first_draw + n_draws, device=x.device)[:, None, None] & WORD
-    example = torch.arange(n, device=x.device)[None, :, None]
-    c0, c1, c2 = (c.expand(shape) for c in (place // 2, draw, example))
-    c3 = torch.full_like(c2, key.domain << 16 & WORD)
-    k0, k1 = key.seed & WORD, key.seed >> 32
-    for _ in range(10):
-        # Products wrap around 64 bits, signed; of either sign, the bits are those of the unsigned product.
-        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = p1 >> 32 & WORD ^ c1 ^ k0, p1 & WORD, p0 >> 32 & WORD ^ c3 ^ k1, p0 & WORD
-        k0, k1 = k0 + 0x9E3779B9 & WORD, k1 + 0xBB67AE85 & WORD
-    bits = torch.where(place % 2 == 0, c0 << 20 | c1 >> 12, c2 << 20 | c3 >> 12)
-    u = bits.double() * 2.0**-52 + 2.0**-53
+    u = _uniform(key, (n_draws, n, n_sites * n_labels), x.device)
     z = -torch.log(-torch.log(u)) - np.euler_gamma
     return (x.double() + z.reshape(n_draws, n, n_sites, n_labels)).to(x.dtype).flatten(0, 1)
+
+
+def sample(sweep: Sweep, a: Tensor, key: Key, n_draws: int) -> Tensor:
+    """Labellings drawn from ``exp f``, (n_rows, n_sites, n_draws), int64; what is beyond the lengths means nothing.
+
+    a : the messages of the sweep, which runs backwards and sums; the total of each row is finite
+    """
+    n, n_sites, k = a.shape
+    tables = sweep.tables if sweep.tables.dim() == 2 else _of_rows(sweep.tables, sweep)
+    u = _uniform(key, (n_draws, n, n_sites), a.device).to(a.dtype)
+    label, row = torch.arange(k, device=a.device), torch.arange(n, device=a.device)
+    labels = torch.empty((n_draws, n, n_sites), dtype=torch.int64, device=a.device)
+    scores = a[:, 0].expand(n_draws, n, k)
+    for t in range(n_sites):
+        if t > 0:
+            edge, before = _table(tables, t - 1), labels[:, :, t - 1]
+            scores = a[:, t] + (edge[before] if edge.dim() == 2 else edge[row, before])
+        weights = scores.softmax(2)
+        sums = weights.cumsum(2)
+        is_past = (weights > 0) & (sums > u[:, :, t, None] * sums[..., -1:])
+        last = torch.where(weights > 0, label, 0).amax(2)  # where rounding leaves no sum above the number
+        labels[:, :, t] = torch.where(is_past, label, last[..., None]).amin(2)
+    return labels.permute(1, 2, 0)
 
 
 def toward(sweep: Sweep, a: Tensor, x: Tensor, aim: Tensor, integrate: bool, out: Tensor) -> Tensor:
@@ -171,6 +181,24 @@ def indicators(labels: Tensor, lengths: Tensor | None, like: Tensor) -> Tensor:
     )
     at = labels.long().clamp(0, like.shape[2] - 1)[..., None]
     return torch.zeros_like(like).scatter_(2, at, is_known[..., None].to(like.dtype))
+
+
+def _uniform(key: Key, shape: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Numbers in (0, 1), in float64: of so many draws, of examples 0, 1, 2, ..., of so many places."""
+    n_draws, n, n_places = shape
+    place = torch.arange(n_places, device=device)
+    draw = torch.arange(key.first_draw, key.first_draw + n_draws, device=device)[:, None, None] & WORD
+    example = torch.arange(n, device=device)[None, :, None]
+    c0, c1, c2 = (c.expand(shape) for c in (place // 2, draw, example))
+    c3 = torch.full_like(c2, key.domain << 16 & WORD)
+    k0, k1 = key.seed & WORD, key.seed >> 32
+    for _ in range(10):
+        # Products wrap around 64 bits, signed; of either sign, the bits are those of the unsigned product.
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = p1 >> 32 & WORD ^ c1 ^ k0, p1 & WORD, p0 >> 32 & WORD ^ c3 ^ k1, p0 & WORD
+        k0, k1 = k0 + 0x9E3779B9 & WORD, k1 + 0xBB67AE85 & WORD
+    bits = torch.where(place % 2 == 0, c0 << 20 | c1 >> 12, c2 << 20 | c3 >> 12)
+    return bits.double() * 2.0**-52 + 2.0**-53
 
 
 def _lengths(lengths: Tensor | None, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The two sweeps over a chain that all its answers are made of, and the noise that perturbs them.
+"""The sweeps over a chain that all its answers are made of, and their noise.
 
 Messages go one way, weights come back. With ``(+)`` for log-sum-exp or for max,
 
@@ -6,6 +6,8 @@ Messages go one way, weights come back. With ``(+)`` for log-sum-exp or for max,
   zero, or what the rims say. The a are kept: they hold all that the way back needs to know of x.
 - flow: ``F[t, i] = v w[t, i] + sum_k P(i | k) F[t + 1, k]``, where ``P(. | k)`` is the softmax, or the first argmax,
   of what the message to k at t + 1 was made of: the gradient of ``v sum(w * a)``.
+- samples: messages go backwards, labels are drawn from the first site on, the next from the weights
+  ``exp(T[y[t], k] + a[t + 1, k])``: it is the one at which their running sum exceeds u times all of them.
 
 A sweep ``backwards`` is the same on the chain read from its last site, with the tables transposed. Sites beyond an
 example's length are neither read nor written.
@@ -19,11 +21,14 @@ given : (n, n_sites), integers, a label or one below zero where any may be; or N
 A sweep has n rows, and twice as many if it runs both ways: first all rows forwards, then all backwards. Row r belongs
 to number ``r % n`` of x, and so on for tables and lengths: several draws of the same examples share them.
 
-The noise is that of `perturbmap.gumbel_noise`, made where the tensors are: Philox4x32-10 with key = seed and
-counter = (block, draw, stream), as in the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's
+The noise is that of `perturbmap.gumbel_noise`, and the numbers u of samples, one for each site, are those of
+`Chain.sample`, made where the tensors are: Philox4x32-10 with key = seed and counter = (block, draw, stream), as in
+the compiled core; 52 bits give u, and ``-log(-log u) - c`` with Euler's
 constant c is taken in double precision, by a logarithm that differs from the core's in the last bits.
 
 References.  Forward filtering, backward smoothing: Rabiner, A tutorial on hidden Markov models, Proc. IEEE 1989.
+Backward filtering, forward sampling: Chib, Calculating posterior distributions and modal estimates in Markov mixture
+models, Journal of Econometrics 1996.
 Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 """
 

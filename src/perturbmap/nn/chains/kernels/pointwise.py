@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perturbmap.nn.chains.kernels.launch import fixed, launch
+from perturbmap.nn.chains.kernels.philox import random_bits, uniform
 from perturbmap.nn.chains.sweep import Key, Sweep
 from perturbmap.support.checks import LARGEST
 
@@ -87,26 +88,13 @@ def _gumbel(
         size = tl.load(lengths + example)
     size *= n_labels
     block = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    # Philox4x32-10 with key = seed and counter = (block, draw, stream), as in the compiled core.
-    c0, c1 = block.to(tl.uint32), tl.full((BLOCK,), 0, tl.uint32) + draw.to(tl.uint32)
-    c2, c3 = tl.full((BLOCK,), 0, tl.uint32) + example.to(tl.uint32), tl.full((BLOCK,), 0, tl.uint32)
-    c3 += stream_high.to(tl.uint32)
-    k0, k1 = key_low.to(tl.uint32), key_high.to(tl.uint32)
-    a, b = tl.full((BLOCK,), 0xD2511F53, tl.uint32), tl.full((BLOCK,), 0xCD9E8D57, tl.uint32)
-    for _ in tl.static_range(10):
-        high, low = tl.umulhi(a, c0), a * c0
-        c0, c1, c2, c3 = tl.umulhi(b, c2) ^ c1 ^ k0, b * c2, high ^ c3 ^ k1, low
-        k0 += tl.full((), 0x9E3779B9, tl.uint32)
-        k1 += tl.full((), 0xBB67AE85, tl.uint32)
+    zero = tl.zeros_like(block)
+    bits, more = random_bits(block, zero + draw, zero + example, key_low, key_high, stream_high)
     whole = row.to(tl.int64) * n_sites * n_labels
     source = example.to(tl.int64) * n_sites * n_labels
     for half in tl.static_range(2):
         at = 2 * block + half
-        bits = c0.to(tl.int64) << 20 | c1.to(tl.int64) >> 12
-        if half == 1:
-            bits = c2.to(tl.int64) << 20 | c3.to(tl.int64) >> 12
-        u = bits.to(tl.float64) * 2.220446049250313e-16 + 1.1102230246251565e-16
-        z = -tl.log(-tl.log(u)) - 0.57721566490153286061
+        z = -tl.log(-tl.log(uniform(more if half == 1 else bits))) - 0.57721566490153286061
         z += tl.load(x + source + at, mask=at < size, other=0.0).to(tl.float64)
         tl.store(out + whole + at, z.to(out.dtype.element_ty), mask=at < size)
 
