@@ -106,7 +106,8 @@ def test_every_variant_ends_at_the_optimum_of_the_quadratic_program(name: str, r
     p = hinge_problem(name, rng)
     optimum = quadratic_program(p)
     for solver in VARIANTS:
-        tolerance = 1e-4 if solver.pairwise_steps else 5e-2  # with plain steps the gap closes like 1 / passes
+        # With plain steps, as those of several examples are, the gap closes like 1 / passes.
+        tolerance = 1e-4 if solver.pairwise_steps and solver.batch_size == 1 else 5e-2
         solver = BCFW(**{**solver.get_params(), "tolerance": tolerance, "n_passes": 20000})
         duals: list[float] = []
 

@@ -110,9 +110,12 @@ def with_unseen(y: Sequence[Any], data: Dataset, classes: list[Hashable]) -> lis
     """
     check_length(y, data)
     entries = [y.classes] if isinstance(y, EncodedLabels) else y
-    parts = [_distinct("y", n, e) for n, e in enumerate(entries) if e is not None and not _is_soft(e)]
-    labels = {value for value in set[Hashable]().union(*parts) if not _is_unknown(value)}
-    _check_classes("y", labels)
+    labels: set[Hashable] = set()
+    for n, entry in enumerate(entries):
+        if entry is not None and not _is_soft(entry):
+            new = {value for value in _distinct("y", n, entry) if not _is_unknown(value)} - labels
+            _check_classes(f"y[{n}]", new)
+            labels |= new
     unseen = _in_order(labels - set(classes))
     if unseen and len(unseen) == len(labels):
         raise ValueError(

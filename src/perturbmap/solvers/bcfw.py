@@ -48,7 +48,8 @@ class BCFW(Solver[BCFWState]):
     n_passes : passes over the examples at most
     batch_size : examples in a step, which move by one line search: more make a pass quicker, and take more passes
     gap_sampling : examples are drawn by their part of the gap, not all in turn
-    pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them
+    pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them; not in steps of
+        several examples, where a worst one of little weight would hold up the others
     cache : earlier maximisers of an example are tried before its next is searched for: where maximising is
         expensive
     averaging : of the iterates, for instance ``PolynomialAveraging(1)``; the certificate is then that of the average
@@ -164,6 +165,7 @@ class BCFW(Solver[BCFWState]):
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
         examples: dict[int, Piece] = {}
+        is_pairwise = self.pairwise_steps and self.batch_size == 1
         if self.averaging is not None:
             state.average_by(Iterate.of(state.w, state.average) if state.averaged is None else state.averaged)
         while state.iteration < n_iter and not self._is_done(problem, state):
@@ -178,7 +180,7 @@ class BCFW(Solver[BCFWState]):
                 piece = Piece.of(problem, indices)
                 if self.batch_size == 1:
                     examples[int(indices[0])] = piece
-            change = step(problem, state, indices, piece, is_pairwise=self.pairwise_steps, is_cached=self.cache)
+            change = step(problem, state, indices, piece, is_pairwise=is_pairwise, is_cached=self.cache)
             state.iteration += 1
             if self.averaging is None or state.averaged is None:
                 state.average = state.w
