@@ -14,7 +14,7 @@ from perturbmap.experiments.horses.pin_timing import time_pins
 from perturbmap.objectives import MarginalLogLikelihood, Targets
 from perturbmap.potentials import Floats, Moments, Potentials
 from perturbmap.solvers import DoubleSGD, Problem
-from perturbmap.solvers.double_sgd import Passes
+from perturbmap.solvers.passes import Passes
 from perturbmap.structures import Structure
 from perturbmap.task_losses import BalancedHamming
 

@@ -34,7 +34,7 @@ from perturbmap.images.reading import image_size, read_image, reduce_image
 from perturbmap.images.results import TINT, overlay
 from perturbmap.images.superpixels import stretch
 from perturbmap.images.time_estimate import seconds_to_fit
-from perturbmap.solvers.double_sgd import Passes
+from perturbmap.solvers.passes import Passes
 
 from .command import Done, run
 from .scenes import FIT, coarse, fit_small, make_small, quick, scene
@@ -412,7 +412,7 @@ def test_a_segmenter_is_kept_in_one_file(photos: tuple[list[Path], dict[Path, Pa
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Passes, "indices", interrupt)
+        patch.setattr(Passes, "batch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             segmenter.fit(images[:6], {path: masks[path] for path in images[:6]}, progress=False)
     assert segmenter.features.fingerprint() == before

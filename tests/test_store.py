@@ -99,7 +99,7 @@ def test_a_fit_of_a_store_of_one_shard_is_that_of_a_list(tmp_path: Path) -> None
 
 def test_a_pass_visits_every_example_once_and_shard_after_shard(tmp_path: Path) -> None:
     """In another order each time, so that no shard is mapped twice in a pass."""
-    from perturbmap.solvers.double_sgd import Passes
+    from perturbmap.solvers.passes import Passes
 
     store = make_store(tmp_path / "s")
     estimator = cutter()

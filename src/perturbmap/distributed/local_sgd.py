@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, Solver
 from perturbmap.solvers.averaging import UniformAveraging
-from perturbmap.solvers.double_sgd import Passes, SGDState, remember, take_step
+from perturbmap.solvers.double_sgd import SGDState, remember, take_step
 from perturbmap.solvers.iterate import Iterate
+from perturbmap.solvers.passes import Passes
 from perturbmap.solvers.shards import ShardProblem, by_shard, run_tasks
 from perturbmap.solvers.steps import Rule
 from perturbmap.support.blas import one_blas_thread
@@ -147,7 +148,7 @@ def _take_steps(task: ShardTask, w: Floats, memory: Floats, number: int) -> _Ans
     with one_blas_thread():
         for n, h in enumerate(range(first + 1, last + 1), start=1):
             rate = mean.rate(n, last - first)
-            seen += take_step(problem, task.rule, iterate, memory, passes.indices(h, task.size), h, rate)
+            seen += take_step(problem, task.rule, iterate, memory, passes.batch(h, task.size), h, rate)
     problem.data.release()
     return _Answer(iterate.weights(), iterate.average(), memory, seen / (last - first), last - first)
 

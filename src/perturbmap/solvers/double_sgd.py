@@ -13,52 +13,21 @@ from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, State
 from perturbmap.solvers.iterate import Iterate
+from perturbmap.solvers.passes import Batch, Passes
 from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
 from perturbmap.solvers.steps import AdaptiveStep, Rule, Step
 from perturbmap.support.checks import check_count, check_number
 
 
-class Passes:
-    """The order of the examples in each pass: shuffled.
-
-    On disk, shards are shuffled, and the examples of each, so that disks see long reads.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        self._seed, self._n, self._shards = problem.seed, len(problem.data), problem.data.shards
-        self._orders: dict[int, NDArray[np.intp]] = {}
-
-    def order(self, number: int) -> NDArray[np.intp]:
-        """The order of one pass; kept while its steps may ask again."""
-        if number not in self._orders:
-            self._orders = {n: order for n, order in self._orders.items() if n == number - 1}
-            order = np.random.default_rng([self._seed, number]).permutation(self._n)
-            if self._shards is not None:
-                names = np.unique(self._shards)
-                place = np.random.default_rng([self._seed, number, 1]).permutation(len(names))
-                rank = place[np.searchsorted(names, self._shards[order])]
-                order = order[np.argsort(rank, kind="stable")]
-            self._orders[number] = order
-        return self._orders[number]
-
-    def indices(self, h: int, size: int) -> NDArray[np.intp]:
-        """The examples of step h, the first being 1: the next ones, from one pass into the next."""
-        first, last = (h - 1) * size, h * size - 1
-        order = self.order(first // self._n)
-        if last // self._n == first // self._n:
-            return order[first % self._n : last % self._n + 1]
-        return np.concatenate([order[first % self._n :], self.order(last // self._n)[: last % self._n + 1]])
-
-
 def take_step(
-    problem: Problem, rule: Rule, iterate: Iterate, memory: Floats, indices: NDArray[np.intp], h: int, rate: float
+    problem: Problem, rule: Rule, iterate: Iterate, memory: Floats, batch: Batch, h: int, rate: float
 ) -> float:
     """Step h, by the gradient of some examples under fresh noise; returns the objective as it saw it before.
 
     It costs what these examples cost: of sparse features, only the weights of those that they have are looked at.
     """
-    piece = Piece.of(problem, indices)
+    piece = Piece.of(problem, batch.indices, batch.weights)
     w, at = iterate.at(piece.at), piece.at
     value, gradient = piece.value_and_grad(w, draw=h)
     value -= 0.5 * problem.l2 * iterate.squared_norm
@@ -209,9 +178,9 @@ class DoubleSGD(Solver[SGDState]):
         remember(state, rule, problem.n_weights)
         while state.iteration < n_iter:
             h = state.iteration + 1
-            indices = passes.indices(h, size)
             rate = averaging.rate(h, n_iter)
-            objective = take_step(problem, rule, state.iterate, state.memory, indices, h, rate)
+            batch = passes.batch(h, size)
+            objective = take_step(problem, rule, state.iterate, state.memory, batch, h, rate)
             state.iteration = h
             state.see(objective)
             if on_step is not None and on_step(state):

@@ -30,9 +30,10 @@ class Piece:
     own: NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, problem: Problem, indices: NDArray[np.intp]) -> Piece:
-        """These examples of a problem."""
+    def of(cls, problem: Problem, indices: NDArray[np.intp], weights: Floats | None = None) -> Piece:
+        """These examples of a problem, with weights of their own or with others."""
         data, targets = problem.batch(indices)
+        targets = targets if weights is None else targets.weighted(weights)
         at: Positions = slice(None)
         small = data.compact() if problem.model.is_by_feature else None
         if small is not None and len(small[1]) < data.n_features:

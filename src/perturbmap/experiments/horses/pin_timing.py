@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from perturbmap.experiments.horses.pin_ways import Pins, Timing, Way, all_ways
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, State
-from perturbmap.solvers.double_sgd import Passes
+from perturbmap.solvers.passes import Passes
 from perturbmap.support.progress import Progress
 
 #: Seconds for 100, 1,000, ..., 1,000,000 iterations on HorseSeg "small".

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from perturbmap.noise import gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Mask, Potentials
 from perturbmap.solvers import Problem
-from perturbmap.solvers.double_sgd import Passes
+from perturbmap.solvers.passes import Passes
 from perturbmap.structures.base import Structure
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Pins:
     @classmethod
     def of_step(cls, problem: Problem, passes: Passes, w: Floats, h: int) -> Pins:
         """The pins of step h at the weights w: the example and the noise that the solver will draw."""
-        data, targets = problem.batch(passes.indices(h, 1))
+        data, targets = problem.batch(passes.batch(h, 1).indices)
         f = problem.model.potentials(w, data, problem.n_labels)
         noise = gumbel_noise(f, problem.seed, first_draw=h, n_threads=1, domain=problem.domain)[0]
         return cls(problem.structure, perturb(f, noise), targets.labels, targets.label_weights)
