@@ -8,7 +8,7 @@ Decodings.  Every model is read in two ways: by its best labelling, and by the l
             its pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of the
             scores and a shift, from held-out images of the same draw.
 Choices.    l2, and then kappa, the weight of what is not labelled, by cross-validation inside the labelled images, by
-            least held-out loss: once for each method, decoding and column, over five draws (kappa: over two).
+            least held-out loss: once for each method, decoding and column, over five draws.
             For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all.
 Labels.     The structured SVM and perturb&MAP complete the labels that are missing by the best labelling, the
             marginal likelihoods by marginals, as in the paper.
@@ -19,6 +19,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from perturbmap.experiments.horses.data import Horses, judge
 from perturbmap.experiments.horses.learning import (
+    Beginnings,
     Watch,
     calibrations_of,
     hold_out,
@@ -64,20 +67,24 @@ from perturbmap.support.workers import delayed
 # A task, in a process of its own.
 
 
-def work(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, dict[str, Any]]:
+def work(
+    horses: Horses, task: Task, effort: Effort, seed: int, beginnings: Beginnings | None = None
+) -> dict[str, dict[str, Any]]:
     """What a task adds to the results: entries by name."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # steps are what they are given; the report says so
-        return (_hold_out if task.is_held_out else _test)(horses, task, effort, seed)
+        return (_hold_out if task.is_held_out else _test)(horses, task, effort, seed, beginnings)
 
 
-def _test(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, dict[str, Any]]:
+def _test(
+    horses: Horses, task: Task, effort: Effort, seed: int, beginnings: Beginnings | None
+) -> dict[str, dict[str, Any]]:
     """Entries for models that are judged by the test images."""
     entries = {}
     masked, images = masked_images(horses, COLUMNS[task.column].n_masks, task.draw, seed), horses.parts["test"]
     watch = Watch(horses) if task.column == "small" else None
     calibrations = dict(zip(task.choices, task.calibrations, strict=True))
-    for l2, kappa, w, prior in learn(horses, task, masked, effort, seed, watch):
+    for l2, kappa, w, prior in learn(horses, task, masked, effort, seed, beginnings, watch):
         entry: dict[str, Any] = {"losses": {}, "images": {}}
         found = calibrations_of(calibrations[l2, kappa])
         for name, predicted in read(horses, task.method, w, prior, found, images, effort, seed)[0].items():
@@ -93,12 +100,14 @@ def _test(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, di
     return entries
 
 
-def _hold_out(horses: Horses, task: Task, effort: Effort, seed: int) -> dict[str, dict[str, Any]]:
+def _hold_out(
+    horses: Horses, task: Task, effort: Effort, seed: int, beginnings: Beginnings | None
+) -> dict[str, dict[str, Any]]:
     """Entries for models that are judged by masks held out, one part after the other: calibration and mean losses."""
     masked = masked_images(horses, COLUMNS[task.column].n_masks, task.draw, seed)
     models: dict[tuple[float, float], list[tuple[NDArray[np.intp], Floats, LabelPrior]]] = {}
     for rest, held in KFold(effort.n_folds, shuffle=True, random_state=seed).split(masked):
-        for l2, kappa, w, prior in learn(horses, task, masked[rest], effort, seed):
+        for l2, kappa, w, prior in learn(horses, task, masked[rest], effort, seed, beginnings):
             models.setdefault((l2, kappa), []).append((masked[held], w, prior))
     method = METHODS[task.method].objective.marginal_method
     entries = {}
@@ -174,9 +183,12 @@ class Experiment:
         ]
         n_searches = len(search()) + len(searched_weak)
         progress.start(n_searches + 2 * (len(all_of_alone) + len(all_of_weak)), 0)
-        with Parallel(self.n_jobs, return_as="generator_unordered") as pool:
+        with (
+            TemporaryDirectory(prefix="perturbmap-horses-") as folder,
+            Parallel(self.n_jobs, return_as="generator_unordered") as pool,
+        ):
             for stage in stages:
-                self._do(results, stage(), pool, progress)
+                self._do(results, stage(), pool, Beginnings(Path(folder)), progress)
 
     def time_pins(self, results: Results, progress: Progress) -> None:
         """Table 5, along a run on small with the weighted likelihood."""
@@ -190,7 +202,9 @@ class Experiment:
         n_samples = min(2000, self.effort.n_timed // 10)
         results["timing"] = time_pins(problem, solver, self.effort.n_timed, n_samples, progress)
 
-    def _do(self, results: Results, tasks: list[Task], pool: Parallel, progress: Progress) -> None:
+    def _do(
+        self, results: Results, tasks: list[Task], pool: Parallel, beginnings: Beginnings, progress: Progress
+    ) -> None:
         missing = []
         for task in tasks:
             left = tuple(choice for choice in task.choices if task.key(*choice) not in results)
@@ -206,7 +220,7 @@ class Experiment:
         progress.begin(stage)
         # What only reports look at stays here.
         bare = replace(self.horses, regions=[], files=[])
-        done = pool(delayed(work)(bare, task, self.effort, self.seed) for task in missing)
+        done = pool(delayed(work)(bare, task, self.effort, self.seed, beginnings) for task in missing)
         for n, entries in enumerate(done, start=1):
             results.update(entries)
             name, entry = next(iter(entries.items()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from perturbmap.potentials import Floats, Labels, SiteLabels
 from perturbmap.potentials.site_labels import UNKNOWN
 from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Problem, Solver, State
 from perturbmap.structures import BinaryGraph
+from perturbmap.support.files import write_atomically
 
 Images = NDArray[np.intp]
 
@@ -35,24 +38,52 @@ def masked_images(horses: Horses, n_masks: int | None, draw: int, seed: int) -> 
     return np.sort(np.random.default_rng([seed, draw]).permutation(small)[:n_masks])
 
 
+class Beginnings:
+    """Weights that were learned from masks alone, in a folder: columns with the same masks begin with them.
+
+    Nothing but the method, l2 and the images decides these weights within one run, so that it does not matter which
+    task learns them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, method: str, l2: float, masked: Images, learn: Callable[[], Floats]) -> Floats:
+        """The weights; learned, and kept, where nobody has yet."""
+        name = hashlib.blake2b(f"{method} {l2!r} {masked.tolist()}".encode(), digest_size=12).hexdigest()
+        path = self._folder / f"{name}.npy"
+        if path.exists():
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        w = learn()
+        write_atomically(path, lambda file: np.save(file, w, allow_pickle=False))
+        return w
+
+
 def learn(
-    horses: Horses, task: Task, masked: Images, effort: Effort, seed: int, watch: Watch | None = None
+    horses: Horses,
+    task: Task,
+    masked: Images,
+    effort: Effort,
+    seed: int,
+    beginnings: Beginnings | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[tuple[float, float, Floats, LabelPrior]]:
     """For each choice, l2 and kappa, the weights, and the prior of the labels that these masks show.
 
-    ``watch`` looks on while masks alone are learned from.
+    ``watch`` looks on while masks alone are learned from, which it then has to see.
     """
     column = COLUMNS[task.column]
     for l2 in dict.fromkeys(l2 for l2, _ in task.choices):
         problem, known = make_problem(horses, task, masked, l2, seed)
         prior = problem.objective.label_prior(known)
-        first = learn_from_labelled(problem, known, partial(_solve, effort, effort.n_steps, watch))
+        begin = partial(learn_from_labelled, problem, known, partial(_solve, effort, watch))
+        first = begin() if watch or beginnings is None else beginnings.find(task.method, l2, masked, begin)
         if not column.weak:
             yield l2, 0.0, first, prior
             continue
         q = complete(problem, known, first, n_perturbations=effort.n_perturbations)
         for kappa in (kappa for other, kappa in task.choices if other == l2):
-            w = learn_from_all(problem, known, partial(_solve, effort, effort.n_weak_steps, None), first, q, kappa)
+            w = learn_from_all(problem, known, partial(_solve, effort, None), first, q, kappa)
             yield l2, kappa, w, prior
 
 
@@ -69,24 +100,23 @@ def make_problem(horses: Horses, task: Task, masked: Images, l2: float, seed: in
     return Problem(data, objective.targets(known), 2, GraphModel(), BinaryGraph(1), objective, l2, seed), known
 
 
-def _solve(
-    effort: Effort, n_steps: int, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None
-) -> Floats:
+def _solve(effort: Effort, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None) -> Floats:
     """The weights by the solver that suits the problem."""
-    solver = _solver(effort, n_steps, problem)
+    solver = _solver(effort, problem, is_weak=stage.phase == 2)
     look = None if watch is None else partial(watch, solver.examples_per_step(len(problem.data)) / len(problem.data))
     found: Floats = solver.run(problem, solver.start(problem, start), look).average
     return found
 
 
-def _solver(effort: Effort, n_steps: int, problem: Problem) -> Solver[Any]:
+def _solver(effort: Effort, problem: Problem, *, is_weak: bool) -> Solver[Any]:
     """The default for so many images, but for the number of its steps."""
     default = default_solver(problem.objective, len(problem.data))
     if isinstance(default, BCFW):
-        return BCFW(0.01, effort.n_passes, averaging=PolynomialAveraging(1))
+        n_passes = effort.n_weak_passes if is_weak else effort.n_passes
+        return BCFW(0.01, n_passes, averaging=PolynomialAveraging(1))
     if isinstance(default, LBFGS):
         return LBFGS(effort.tolerance, max_draws=effort.max_draws)
-    return DoubleSGD(1, min_steps=n_steps)
+    return DoubleSGD(1, min_steps=effort.n_weak_steps if is_weak else effort.n_steps)
 
 
 class Watch:

@@ -89,7 +89,7 @@ COLUMNS: dict[str, Column] = {
     "30": Column("30 images", 30),
     "70": Column("70 images", 70),
 }
-KAPPAS = (1.0, 3.0, 10.0)
+KAPPAS = (0.1, 1.0, 10.0)
 #: The columns in which l2 is searched for: the fewest masks, and all.
 SEARCHED = ("14", "small")
 N_SMALL = 147
@@ -102,8 +102,8 @@ class Effort:
     n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
     n_weak_steps : the same for all images, beginning there
     tolerance, max_draws : of `LBFGS`
-    n_passes : of the structured SVM at most, which stops at a gap of 1 %
-    n_draws : draws of 14 masks; of these, n_l2_draws and n_kappa_draws in which l2 and kappa are searched for
+    n_passes, n_weak_passes : the same of the structured SVM, at most; it stops at a gap of 1 %
+    n_draws : draws of 14 masks; of these, n_searched_draws in which l2 and kappa are searched for
     n_curve_draws : draws of 5, 30 and 70 masks
     n_folds : of cross-validation, by which every model is calibrated
     is_searched : whether l2 and kappa are chosen by it
@@ -113,10 +113,10 @@ class Effort:
     n_steps: int = 1_000
     n_weak_steps: int = 500
     n_passes: int = 100
+    n_weak_passes: int = 40
     n_draws: int = 10
-    n_l2_draws: int = 5
-    n_kappa_draws: int = 2
-    n_curve_draws: int = 5
+    n_searched_draws: int = 5
+    n_curve_draws: int = 3
     n_folds: int = 3
     n_perturbations: int = 50
     n_timed: int = 100_000
@@ -131,7 +131,7 @@ class Effort:
 
     def searched_draws(self, column: str) -> range:
         """Those in which l2 is searched for; with weak labels, kappa."""
-        return self.draws(column)[: self.n_kappa_draws if COLUMNS[column].weak else self.n_l2_draws]
+        return self.draws(column)[: self.n_searched_draws]
 
 
 QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
@@ -139,6 +139,7 @@ QUICK = Effort(
     n_steps=250,
     n_weak_steps=150,
     n_passes=20,
+    n_weak_passes=20,
     n_draws=1,
     n_curve_draws=1,
     n_folds=2,
