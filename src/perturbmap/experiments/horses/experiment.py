@@ -7,9 +7,11 @@ Loss.       The area missed of the horse and of the background, balanced, over s
 Decodings.  Every model is read in two ways: by its best labelling, and by the labelling of least expected loss under
             its pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of the
             scores and a shift, from held-out images of the same draw.
-Choices.    l2, and then kappa, the weight of what is not labelled, by cross-validation inside the labelled images, by
-            least held-out loss: once for each method, decoding and column, over five draws.
-            For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all.
+Choices.    l2, and with weak labels kappa, their weight, and l2 again, by cross-validation inside the labelled images,
+            by least held-out loss: once for each method, decoding and column, over five draws.
+            For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all. Fits that hold a third of the
+            masks out have three halves of the l2: a penalty stands for a prior, whose part in a mean over n
+            examples is in proportion to 1 / n.
 Labels.     The structured SVM and perturb&MAP complete the labels that are missing by the best labelling, the
             marginal likelihoods by marginals, as in the paper.
 """
@@ -107,7 +109,7 @@ def _hold_out(
     masked = masked_images(horses, COLUMNS[task.column].n_masks, task.draw, seed)
     models: dict[tuple[float, float], list[tuple[NDArray[np.intp], Floats, LabelPrior]]] = {}
     for rest, held in KFold(effort.n_folds, shuffle=True, random_state=seed).split(masked):
-        for l2, kappa, w, prior in learn(horses, task, masked[rest], effort, seed, beginnings):
+        for l2, kappa, w, prior in learn(horses, task, masked[rest], effort, seed, beginnings, n_masks=len(masked)):
             models.setdefault((l2, kappa), []).append((masked[held], w, prior))
     method = METHODS[task.method].objective.marginal_method
     entries = {}
@@ -162,10 +164,7 @@ class Experiment:
             return [Task(c, m, d, ((l2, 0.0),), True) for c, m, d in each for l2 in METHODS[m].l2s]
 
         def search_weak() -> list[Task]:
-            return [
-                Task(c, m, d, tuple((l2, kappa) for l2 in choices.l2s(c, m) for kappa in choices.kappas), True)
-                for c, m, d in searched_weak
-            ]
+            return [Task(c, m, d, choices.weak(c, m), True) for c, m, d in searched_weak]
 
         def calibrate(which: list[tuple[str, str, int]]) -> list[Task]:
             return [Task(c, m, d, choices.of(c, m), True) for c, m, d in which]

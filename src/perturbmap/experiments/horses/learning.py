@@ -67,17 +67,19 @@ def learn(
     seed: int,
     beginnings: Beginnings | None = None,
     watch: Watch | None = None,
+    n_masks: int | None = None,
 ) -> Iterator[tuple[float, float, Floats, LabelPrior]]:
     """For each choice, l2 and kappa, the weights, and the prior of the labels that these masks show.
 
+    l2 is meant for ``n_masks`` masks, these by default; with fewer, the penalty grows as one over their number.
     ``watch`` looks on while masks alone are learned from, which it then has to see.
     """
     column = COLUMNS[task.column]
     for l2 in dict.fromkeys(l2 for l2, _ in task.choices):
-        problem, known = make_problem(horses, task, masked, l2, seed)
+        problem, known = make_problem(horses, task, masked, l2 * (n_masks or len(masked)) / len(masked), seed)
         prior = problem.objective.label_prior(known)
         begin = partial(learn_from_labelled, problem, known, partial(_solve, effort, watch))
-        first = begin() if watch or beginnings is None else beginnings.find(task.method, l2, masked, begin)
+        first = begin() if watch or beginnings is None else beginnings.find(task.method, problem.l2, masked, begin)
         if not column.weak:
             yield l2, 0.0, first, prior
             continue

@@ -193,24 +193,28 @@ class Choices:
         """(l2, kappa) of both decodings, once if they are the same."""
         return tuple(dict.fromkeys(self.best(column, method, decoding.name) for decoding in DECODINGS))
 
-    def l2s(self, column: str, method: str) -> tuple[float, ...]:
-        """The l2 of the column without weak labels, for both decodings."""
-        base = COLUMNS[column].base or column
-        return tuple(dict.fromkeys(self.l2(base, method, decoding.name) for decoding in DECODINGS))
+    def weak(self, column: str, method: str) -> tuple[tuple[float, float], ...]:
+        """All (l2, kappa) that are tried with weak labels, for one decoding or the other."""
+        tried = (choice for decoding in DECODINGS for choice in self._weak(column, method, decoding.name))
+        return tuple(dict.fromkeys(tried))
 
-    @property
-    def kappas(self) -> tuple[float, ...]:
-        """Those among which one is chosen."""
-        return KAPPAS if self._effort.is_searched else KAPPAS[1:2]
+    def _weak(self, column: str, method: str, decoding: str) -> list[tuple[float, float]]:
+        """Every kappa with the l2 of the masks alone, and with the next smaller one: there are more examples now."""
+        l2 = self.l2(COLUMNS[column].base, method, decoding)
+        if not self._effort.is_searched:
+            return [(l2, KAPPAS[1])]
+        l2s = METHODS[method].l2s
+        at = l2s.index(l2)
+        return [(l2, kappa) for l2 in l2s[max(0, at - 1) : at + 1] for kappa in KAPPAS]
 
     def best(self, column: str, method: str, decoding: str) -> tuple[float, float]:
         """The best (l2, kappa); kappa is 0 where nothing is weak."""
         if not COLUMNS[column].weak:
             return self.l2(column, method, decoding), 0.0
-        l2 = self.l2(COLUMNS[column].base, method, decoding)
-        if not self._effort.is_searched:
-            return l2, self.kappas[0]
-        return l2, min(self.kappas, key=lambda kappa: self.held_out(column, method, decoding, l2, kappa))
+        tried = self._weak(column, method, decoding)
+        if len(tried) == 1:
+            return tried[0]
+        return min(tried, key=lambda choice: self.held_out(column, method, decoding, *choice))
 
     def l2(self, column: str, method: str, decoding: str) -> float:
         """The l2 of least held-out loss; by the number of masks between 14 and all where it was not searched for."""
