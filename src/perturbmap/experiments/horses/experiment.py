@@ -7,7 +7,7 @@ Loss.       The area missed of the horse and of the background, balanced, over s
 Decodings.  Every model is read in two ways: by its best labelling, and by the labelling of least expected loss under
             its pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of the
             scores and a shift, from held-out images of the same draw.
-Choices.    l2, and with weak labels kappa, their weight, and l2 again, by cross-validation inside the labelled images,
+Choices.    l2, and with weak labels kappa, their weight, and l2 again, by cross-validation inside labelled images,
             by least held-out loss: once for each method, decoding and column, over five draws.
             For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all. Fits that hold a third of the
             masks out have three halves of the l2: a penalty stands for a prior, whose part in a mean over n
