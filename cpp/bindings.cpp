@@ -192,5 +192,6 @@ NB_MODULE(_core, module) {
     bind_checks(module);
     bind_sums(module);
     bind_sparse(module);
+    bind_fixed(module);
     bind_trees(module);
 }

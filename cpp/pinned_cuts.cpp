@@ -21,20 +21,25 @@ constexpr std::size_t wanted_per_trivial = 64;
 constexpr std::int32_t large_tree = 32;
 
 // Whether the site's other label is forbidden: it takes whatever flows to it, and is never flipped.
-inline bool is_bound(const MaxFlow& flow, std::int32_t x) { return std::isinf(flow.excess(x)); }
+template <class Flow>
+bool is_bound(const Flow& flow, std::int32_t x) { return std::isinf(flow.excess(x)); }
 }  // namespace
 
-void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
-    const std::int32_t n = flow.n_sites();
+void PinnedCuts::begin(std::int32_t n) {
     gap_.assign(n, std::numeric_limits<double>::quiet_NaN());
     set_of_.assign(n, -1);
     members_.clear();
     set_begin_.assign(1, 0);
     reached_.resize(n + 1);
     dead_.resize(n + 1);
-    copy_sides(flow, wanted, given);
     frames_.clear();
     descending_ = false;
+}
+
+void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
+    const std::int32_t n = flow.n_sites();
+    begin(n);
+    copy_sides(flow, wanted, given);
     settle_trivial();
     // Where hardly any pin is trivial, coupling is strong, and residuals are far from most sites.
     const std::size_t n_wanted = static_cast<std::size_t>(wanted ? n - std::count(wanted, wanted + n, 0) : n);
@@ -44,6 +49,20 @@ void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std:
         settle_along();
     for (std::int32_t x = 0; x < n; ++x)
         if (((given && given[x] >= 0) || is_bound(flow, x)) && (!wanted || wanted[x])) gap_[x] = infinity;
+}
+
+double PinnedCuts::flip(Residuals& flow, std::int32_t site, std::vector<std::int32_t>& flipped) {
+    flipped.clear();
+    if (is_bound(flow, site)) return infinity;
+    begin(flow.n);
+    copy_sides(flow, nullptr, nullptr);
+    alone_.resize(flow.n);
+    alone_[site] = nodes_[site].room;
+    for (std::int32_t a = first_[site], end = first_[site + 1]; a < end; ++a) alone_[site] += arcs_[a].capacity;
+    settle(site);
+    write_back(flow);
+    flipped = members_;
+    return gap_[site];
 }
 
 // Settles the pins from neighbour to neighbour.
@@ -89,9 +108,10 @@ void PinnedCuts::settle_descending() {
 
 // Copies the residual graph without the arcs between the sides. Flipping a set costs what leaves it: on
 // side 0 its residual arcs, on side 1, where the cut runs the other way, their sisters.
-void PinnedCuts::copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
+template <class Flow>
+void PinnedCuts::copy_sides(const Flow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
     const std::int32_t n = flow.n_sites();
-    const Arc* arcs = flow.arcs();
+    const auto arcs = flow.arcs();
     const std::int32_t* first = flow.first_arcs();
     arcs_.resize(first[n] + 1);  // one more: arcs that are left out are written, and then written over
     new_index_.resize(first[n]);
@@ -116,6 +136,16 @@ void PinnedCuts::copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, con
     }
     first_[n] = k;
     for (std::int32_t a = 0; a < k; ++a) arcs_[a].sister = new_index_[arcs_[a].sister];
+}
+
+void PinnedCuts::write_back(Residuals& flow) const {
+    for (std::int32_t x = 0; x < flow.n; ++x) {
+        flow.rooms[x] = nodes_[x].room;
+        for (std::int32_t a = flow.first[x], end = flow.first[x + 1]; a < end; ++a) {
+            const std::int32_t k = new_index_[a], next = a + 1 < end ? new_index_[a + 1] : first_[x + 1];
+            if (k < next) flow.capacities[free_[x] ? flow.graph[a].sister : a] = arcs_[k].capacity;
+        }
+    }
 }
 
 // Settles the pins whose neighbours' own residuals take all they push.

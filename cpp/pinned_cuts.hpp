@@ -39,7 +39,7 @@
 #include <vector>
 
 #include "cut_pins.hpp"
-#include "max_flow.hpp"
+#include "residuals.hpp"
 
 namespace perturbmap {
 
@@ -51,6 +51,11 @@ class PinnedCuts {
 
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.
     double gap(int site) const { return gap_[site]; }
+
+
+    // The gap of one site of a residual graph, in which the flow of its pin is left; the sites that flip are written, none
+    // where the gap is infinite.
+    double flip(Residuals& flow, std::int32_t site, std::vector<std::int32_t>& flipped);
 
     // The maximisers of the settled pins.
     CutPins pins() const { return {free_, set_of_, set_begin_, members_}; }
@@ -80,7 +85,10 @@ class PinnedCuts {
         unfinished
     };
 
-    void copy_sides(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
+    void begin(std::int32_t n);
+    void write_back(Residuals& flow) const;
+    template <class Flow>
+    void copy_sides(const Flow& flow, const std::uint8_t* wanted, const std::int32_t* given);
     void settle_trivial();
     void settle_along();
     void settle_descending();

@@ -110,5 +110,6 @@ void bind_checks(nb::module_& module);  // bind_checks.cpp
 void bind_sums(nb::module_& module);    // bind_sums.cpp
 void bind_trees(nb::module_& module);   // bind_trees.cpp
 void bind_sparse(nb::module_& module);  // bind_sparse.cpp
+void bind_fixed(nb::module_& module);   // bind_fixed.cpp
 
 }  // namespace perturbmap

@@ -179,7 +179,7 @@ def test_what_is_kept_stands_for_what_is_left_out(spread: float) -> None:
 def test_nothing_is_guessed_while_all_branches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many particles as labellings of the sites that are fixed, no pin is needed, and the sum is exact."""
     f = grid(3, 4, 2.0, 1.0, np.random.default_rng(8))
-    monkeypatch.setattr(BinaryGraph, "pinned", None)
+    monkeypatch.setattr(FixedCuts, "pin", None)
     group = run_group(BinaryGraph(), f, None, 0, 0, 2**12)
     (log_z,), _ = sum_out(f, None, 1)
     assert group.log_z == pytest.approx(log_z)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perturbmap.noise import Domain, Purpose, gumbel_noise, perturb
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.structures.base import Structure
+from perturbmap.structures.fixing import Fixing
 from perturbmap.support.threads import threads
 
 PARTICLES = Domain(Purpose.PARTICLES)
@@ -37,6 +38,9 @@ class Guesses(ABC):
     @abstractmethod
     def __call__(self, given: Labels, sites: NDArray[np.intp]) -> Floats:
         """Those of particles with labels ``given`` (n, n_sites), -1 where free: (n, len(sites), n_labels)."""
+
+    def branch(self, site: int, parents: NDArray[np.intp], labels: NDArray[np.intp]) -> None:  # noqa: B027
+        """Told of the particles that are left: what the parent of each was, and its label of the site."""
 
 
 @final
@@ -78,6 +82,55 @@ class PinnedGuesses(Guesses):
             mean = (pinned.values - own).mean(axis=0).reshape(len(some), f.n_sites, k)
             means[first : first + size] = mean[:, sites]
         return means
+
+
+@final
+class KeptGuesses(Guesses):
+    """The same, of a structure that keeps its maxima from site to site (`Structure.fixing`): they cost far less.
+
+    So every site has pinned values of its own.
+    """
+
+    curiosity = 0.1
+    sites_a_step = 1
+
+    def __init__(self, fixing: Fixing, noise: Floats) -> None:
+        self._fixing, self._noise = fixing, noise
+        self._fixed = np.zeros((1, len(noise)))  # the noise of what is fixed, of each particle and perturbation
+        self._pinned = -1
+        self._later: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
+
+    @classmethod
+    def of(
+        cls, structure: Structure, f: Potentials, given: Labels | None, seed: int, group: int, n_particles: int
+    ) -> KeptGuesses | None:
+        """Those of so many particles at most; None where the structure keeps nothing."""
+        n_threads = threads(structure.n_threads)
+        noise = gumbel_noise(f, seed, _EACH, group * _MOST, n_threads, domain=PARTICLES)
+        if given is not None:
+            noise[:, given >= 0] = 0.0
+        fixing = structure.fixing(perturb(f, noise), given, n_particles)
+        return None if fixing is None else cls(fixing, noise)
+
+    def __call__(self, given: Labels, sites: NDArray[np.intp]) -> Floats:
+        """See `Guesses`; the particles are those that it was told of."""
+        for fixed, parents, labels in self._later:
+            if self._pinned != fixed:  # nobody has asked for a guess
+                self._pin(fixed)
+            self._fixing.branch(parents, labels)
+            self._fixed = self._fixed[parents] + self._noise[:, fixed, labels].T
+        self._later.clear()
+        (site,) = sites.tolist()
+        values = self._pin(site) - self._fixed[:, :, None] - self._noise[:, site]
+        return np.asarray(values.mean(axis=1)[:, None])
+
+    def branch(self, site: int, parents: NDArray[np.intp], labels: NDArray[np.intp]) -> None:
+        """See `Guesses.branch`; nothing is done before the next guess is asked for, which may never be."""
+        self._later.append((site, parents, labels))
+
+    def _pin(self, site: int) -> Floats:
+        self._pinned = site
+        return self._fixing.pin(site)
 
 
 @final

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.inference.elimination import cut_sites, most_entries, sample_out, sum_out
-from perturbmap.inference.guesses import FittedGuesses, Guesses, PinnedGuesses
+from perturbmap.inference.guesses import FittedGuesses, Guesses, KeptGuesses, PinnedGuesses
 from perturbmap.inference.sweeps import sweeps
 from perturbmap.potentials import Floats, Labels, Potentials
 from perturbmap.potentials.site_arrays import one_hot
@@ -104,10 +104,11 @@ class _Run:
                 "quick for graphs of any size."
             )
         self.guesses: Guesses
-        if labels is None:
-            self.guesses = PinnedGuesses(structure, f, seed, group, n_particles)
-        else:
+        if labels is not None:
             self.guesses = FittedGuesses(f, labels, self.order)
+        else:
+            kept = KeptGuesses.of(structure, f, given, seed, group, n_particles)
+            self.guesses = kept or PinnedGuesses(structure, f, seed, group, n_particles)
         self.rng = np.random.default_rng([seed, int(f.layout.streams[0]), group])
         self.log_weights = np.zeros(1)
 
@@ -154,6 +155,7 @@ class _Run:
             weights = np.repeat(self.log_weights, k)[branches]
             kept, log_inverse = keep(weights + guesses, self.n, self.rng)
             parent, label = np.divmod(branches[kept], k)
+            self.guesses.branch(int(site), parent, label)
             self.given = self.given[parent]
             self.given[:, site] = label
             self.log_weights = weights[kept] + log_inverse

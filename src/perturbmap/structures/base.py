@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from perturbmap import _core
 from perturbmap.potentials import Floats, Labels, Layout, Mask, Moments, Potentials
+from perturbmap.structures.fixing import Fixing
 from perturbmap.support.parts import Part
 
 S = TypeVar("S", bound="Structure")
@@ -145,6 +146,13 @@ class Structure(Part):
         """``free`` and ``values`` of all pins, where nobody will ask for their moments."""
         pinned = self.pinned(f, given=given)
         return pinned.free, pinned.values
+
+    def fixing(self, f: Potentials, given: ArrayLike | None, n_rows: int) -> Fixing | None:
+        """Pinned values of one example along labels that are fixed site by site, in so many rows at most.
+
+        None where nothing is kept from site to site, or it would take too much memory.
+        """
+        return None
 
 
 def check_given(f: Potentials, given: ArrayLike | None) -> Labels | None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perturbmap import _core
 from perturbmap.potentials import Labels, Potentials
+from perturbmap.structures.base import check_given
 from perturbmap.structures.compiled import CompiledStructure, Kernels
+from perturbmap.structures.fixing import FixedCuts, Fixing
 from perturbmap.structures.parallel_edges import ParallelEdges
+from perturbmap.support.threads import threads
+
+# Residual graphs that are kept while labels are fixed take no more memory than this.
+_MOST_BYTES = 2**28
 
 
 @final
@@ -38,6 +45,13 @@ class BinaryGraph(CompiledStructure):
     @property
     def allows_every_labelling(self) -> bool:
         return True
+
+    def fixing(self, f: Potentials, given: ArrayLike | None, n_rows: int) -> Fixing | None:
+        """See `Structure.fixing`: a flow of one pin for each row and site, in place of a cut."""
+        if FixedCuts.n_bytes(f, n_rows) > _MOST_BYTES:
+            return None
+        known = check_given(f, given)
+        return FixedCuts(self.check(f, known).merged, known, threads(self.n_threads))
 
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """Raises ValueError unless there are two labels and supermodular tables; parallel edges count together."""
