@@ -27,6 +27,7 @@ from perturbmap.inference.particles import keep, run_group
 from perturbmap.inference.sweeps import sweeps
 from perturbmap.inference.upper_bound import upper_bound
 from perturbmap.structures.base import Maximum
+from perturbmap.structures.fixing import FixedCuts
 
 
 def grid(height: int, width: int, coupling: float, fields: float, rng: np.random.Generator) -> Potentials:
