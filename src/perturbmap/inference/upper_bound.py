@@ -4,9 +4,7 @@ Sites.     log Z <= logsumexp_k E B'[d, k] <= A_G for every site d. With more si
            over all their labels y_S of the bounds given y_S: those of the last site are pins, those of the others are
            given, for the same noise. They are the sites whose pinned values differ the most from draw to draw, in a
            few draws of their own: all others need the pins of the last site alone.
-Variance.  max_k (log q[d, k] + z[d, k]) has mean zero for probabilities q. With the shares of maximisers that have a
-           label for q, the sum over all other sites follows the maximum closely. It is subtracted: a control variate.
-Halves.    q for one half of the draws is counted in the other half, so that it is not fitted to its noise.
+Variance.  What the noise of the other sites explains of these values is subtracted (`control_variate`).
 Duals.     Where maxima are approximate, upper bounds on them stand for them (`Structure.maximise_with_bound`).
 """
 
@@ -17,14 +15,15 @@ from itertools import product
 
 import numpy as np
 
+from perturbmap.inference.control_variate import subtract
 from perturbmap.inference.draws import draws
 from perturbmap.noise import Domain, Purpose, perturb
 from perturbmap.potentials import Floats, Labels, Mask, Potentials
 from perturbmap.structures.base import InfeasibleError, Structure
 
 _DOMAIN, _TRIAL = Domain(Purpose.BOUND, 1), Domain(Purpose.BOUND, 2)
-# Draws by which sites are chosen, for each of them.
-_TRIALS = 8
+# Draws by which sites are chosen, for each of them, and how many sites these are chosen among.
+_TRIALS, _CANDIDATES = 8, 32
 # Draws are left out in so many groups, for the standard error.
 _GROUPS = 16
 
@@ -40,7 +39,8 @@ def upper_bound(
     known = np.full(f.n_sites, -1, dtype=np.int32) if given is None else given
     if not np.isfinite(structure.maximise_with_bound(f, known).bounds).all():
         return np.inf, 0.0
-    *before, last = _most_spread(_trials(structure, f, known, seed, n_conditioned), known < 0, n_conditioned)
+    tried = _candidates(known, n_conditioned)
+    *before, last = _most_spread(_trials(structure, f, known, tried, seed, n_conditioned), tried, n_conditioned)
     columns = []
     for labels in product(range(f.n_labels), repeat=len(before)):
         condition = known.copy()
@@ -60,24 +60,34 @@ def _log_sum_of_means(rows: Floats) -> float:
     return float(np.logaddexp.reduce(rows.mean(axis=0)))
 
 
-def _trials(structure: Structure, f: Potentials, known: Labels, seed: int, n_conditioned: int) -> Floats:
-    """Pinned values of all sites without their own noise, (n, n_sites, n_labels), of a few draws."""
+def _candidates(known: Labels, n_conditioned: int) -> Mask:
+    """Free sites from all parts of the example; those between them vary as they do."""
+    free = np.flatnonzero(known < 0)
+    tried = np.zeros(len(known), dtype=bool)
+    tried[free[np.linspace(0, len(free) - 1, min(len(free), _CANDIDATES * n_conditioned)).astype(np.intp)]] = True
+    return tried
+
+
+def _trials(structure: Structure, f: Potentials, known: Labels, tried: Mask, seed: int, n_conditioned: int) -> Floats:
+    """Pinned values of some sites without their own noise, (n, n_sites, n_labels), of a few draws."""
+    pins = np.repeat(tried[:, None], f.n_labels, axis=1)
     parts = [
-        structure.pinned_values(perturb(f, z), known)[1] - z
+        structure.pinned_values(perturb(f, z), known, pins)[1] - z
         for _, z in draws(structure, f, known, seed, _TRIALS * n_conditioned, _TRIAL)
     ]
     return np.concatenate(parts)
 
 
-def _most_spread(values: Floats, free: Mask, n: int) -> list[int]:
-    """The free sites whose pinned values vary the most, each beyond what those before it explain."""
-    differences = values - values.max(axis=-1, keepdims=True)
-    rest = np.where(np.isfinite(differences) & free[:, None], differences, 0.0)
+def _most_spread(values: Floats, tried: Mask, n: int) -> list[int]:
+    """The sites whose pinned values vary the most, each beyond what those before it explain."""
+    differences = np.where(tried[:, None], values, 0.0)
+    differences -= differences.max(axis=-1, keepdims=True)
+    rest = np.where(np.isfinite(differences), differences, 0.0)
     rest -= rest.mean(axis=0)
     sites: list[int] = []
-    for _ in range(min(n, int(np.count_nonzero(free)))):
+    for _ in range(min(n, int(np.count_nonzero(tried)))):
         spread = (rest**2).sum(axis=0)
-        spread[~free] = spread[sites] = -1.0
+        spread[~tried] = spread[sites] = -1.0
         site, label = np.unravel_index(int(np.argmax(spread)), spread.shape)
         sites.append(int(site))
         column = rest[:, site, label] / max(np.sqrt(spread[site, label]), 1e-300)
@@ -95,7 +105,7 @@ def _summed_over(structure: Structure, f: Potentials, known: Labels, site: int, 
         values[part], noise[part] = pinned - z[:, site], z
     others = known < 0
     others[site] = False
-    return np.asarray(values - _control_variate(labels[:, others], noise[:, others])[:, None])
+    return subtract(values, labels[:, others], noise[:, others])
 
 
 def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tuple[Labels, Floats]:
@@ -103,8 +113,8 @@ def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tu
     if structure.is_exact:
         pins = np.zeros((f.n_sites, f.n_labels), dtype=bool)
         pins[site] = True
-        pinned = structure.pinned(f, pins=pins, given=known)
-        return pinned.free, pinned.values[:, site]
+        free, values = structure.pinned_values(f, known, pins)
+        return free, values[:, site]
     bounds = np.full((len(f.stack), f.n_labels), -np.inf)
     for label in range(f.n_labels):
         pin = known.copy()
@@ -112,14 +122,3 @@ def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tu
         with suppress(InfeasibleError):
             bounds[:, label] = structure.maximise_with_bound(f, pin).bounds[:, 0]
     return structure.argmax(f, known), bounds
-
-
-def _control_variate(labels: Labels, noise: Floats) -> Floats:
-    """What the noise of some sites adds to each maximum, if labels had their shares whatever those of the others."""
-    sums = np.empty(len(labels))
-    halves = np.arange(len(labels)) % 2
-    for half in (0, 1):
-        counts = (labels[halves != half, :, None] == np.arange(noise.shape[-1])).sum(axis=0) + 0.5
-        log_q = np.log(counts / counts.sum(axis=-1, keepdims=True))
-        sums[halves == half] = (log_q + noise[halves == half]).max(axis=-1).sum(axis=-1)
-    return sums

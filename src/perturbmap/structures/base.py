@@ -142,9 +142,11 @@ class Structure(Part):
         """All pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``."""
         return PinnedOneByOne(self, f, check_pins(f, pins), check_given(f, given))
 
-    def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
-        """``free`` and ``values`` of all pins, where nobody will ask for their moments."""
-        pinned = self.pinned(f, given=given)
+    def pinned_values(
+        self, f: Potentials, given: ArrayLike | None = None, pins: ArrayLike | None = None
+    ) -> tuple[Labels, Floats]:
+        """``free`` and ``values`` of all pins, or of some, where nobody will ask for their moments."""
+        pinned = self.pinned(f, pins, given)
         return pinned.free, pinned.values
 
     def fixing(self, f: Potentials, given: ArrayLike | None, n_rows: int) -> Fixing | None:

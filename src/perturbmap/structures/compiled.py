@@ -72,10 +72,12 @@ class CompiledStructure(Structure):
         known = check_given(f, given)
         return CompiledPinned(self, f, self.check(f, known), check_pins(f, pins), known)
 
-    def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+    def pinned_values(
+        self, f: Potentials, given: ArrayLike | None = None, pins: ArrayLike | None = None
+    ) -> tuple[Labels, Floats]:
         """See `Structure.pinned_values`; keeps no maximisers."""
         known = check_given(f, given)
-        free, values, _ = self.pin(f, self.check(f, known).merged.to_core(known), None, keep=False)
+        free, values, _ = self.pin(f, self.check(f, known).merged.to_core(known), check_pins(f, pins), keep=False)
         return free, values
 
     def pin(self, f: Potentials, batch: _core.Batch, pins: Mask | None, *, keep: bool) -> tuple[Labels, Floats, Any]:

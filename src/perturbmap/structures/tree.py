@@ -88,9 +88,11 @@ class _Forest(CompiledStructure, SummableStructure):
         self._check_possible(f, given, self._has_some(f, pinned.values))
         return pinned
 
-    def pinned_values(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
+    def pinned_values(
+        self, f: Potentials, given: ArrayLike | None = None, pins: ArrayLike | None = None
+    ) -> tuple[Labels, Floats]:
         """See `Structure.pinned_values`; keeps no maximisers."""
-        free, values = super().pinned_values(f, given)
+        free, values = super().pinned_values(f, given, pins)
         self._check_possible(f, given, self._has_some(f, values))
         return free, values
 
