@@ -89,8 +89,8 @@ def _kinds(hot: Floats) -> Mask:
 def mean_distance(m: int, c: float) -> float:
     """``E |c + W|``, W being the sum of m independent logistic variables.
 
-    |x| is a wave of triangles on (-p, p), a sum over odd harmonics of (1 - cos(t x)) / t^2; p is so large that c + W
-    lies inside but for a part of e^-40.
+    |x| is a wave of triangles on (-p, p): a sum over odd harmonics of (1 - cos(t x)) / t^2. Beyond p lies a part of
+    e^-40 of the distribution.
     """
     if m == 0:
         return abs(c)
