@@ -54,7 +54,10 @@ def test_the_mean_stays(n_labels: int) -> None:
 
 @pytest.mark.parametrize(("coupling", "least"), [(0.0, 10.0), (0.3, 2.0), (5.0, 3.0)])
 def test_it_follows_maxima(coupling: float, least: float) -> None:
-    """Of separable potentials all but a tenth, since shares are counted in 100 draws; where all labels change together, modes explain the most."""
+    """Of separable potentials all but a tenth, since shares are counted in 100 draws; of others most.
+
+    Where all labels change together, it is the modes that explain the most.
+    """
     f = Potentials(np.zeros((9, 2)), pm.potts(coupling), pm.grid_edges(3, 3))
     values, labels, noise = draws_of(f, 200, 1)
     rest = subtract(values, labels, noise)
