@@ -124,8 +124,8 @@ def test_the_core_checks_the_shapes_of_what_it_reads_and_writes() -> None:
     with pytest.raises(ValueError, match="two axes"):
         _core.Batch(np.zeros(6), edges, np.eye(2), *offsets, None)
     batch = _core.Batch(unary, edges, np.eye(2), *offsets, None)
-    for shape in ((2, 4, 3), (8, 3)):
-        _core.graph_argmax(batch, np.empty(shape, dtype=np.int32), 1)
+    for fitting in ((2, 4, 3), (8, 3)):
+        _core.graph_argmax(batch, np.empty(fitting, dtype=np.int32), 1)
     for shape in ((3,), (2, 3), (8, 2), (4, 2, 6), ()):
         labels = np.empty(shape, dtype=np.int32)
         with pytest.raises(ValueError, match="labels has the wrong shape"):
