@@ -55,12 +55,13 @@ struct Batch {
             const std::uint32_t first = static_cast<std::uint32_t>(first_site(example));
             const std::uint32_t n = static_cast<std::uint32_t>(sites(example));
             const std::int32_t* e = edges_of(example);
-            bool fit = true;
-            for (std::size_t k = 0, m = n_edges(example); k < m; ++k) {
+            const std::size_t m = n_edges(example);
+            std::size_t n_fit = 0;
+            for (std::size_t k = 0; k < m; ++k) {
                 const std::uint32_t i = static_cast<std::uint32_t>(e[2 * k]), j = static_cast<std::uint32_t>(e[2 * k + 1]);
-                fit &= (i - first < n) & (j - first < n) & (i != j);
+                n_fit += (i - first < n) & (j - first < n) & (i != j);
             }
-            if (!fit) throw std::invalid_argument("an edge does not join two different sites of its example");
+            if (n_fit < m) throw std::invalid_argument("an edge does not join two different sites of its example");
         }
         if (!given) return;
         bool fit = true;

@@ -6,16 +6,25 @@
 #include <type_traits>
 
 #include "python_batch.hpp"
+#include "simd.hpp"
 
 namespace perturbmap {
 namespace {
 
-// Whether no number is NaN or larger than `largest` in size. The count, unlike a flag, can be kept in wide registers.
+// The loops count what fits: a count, unlike a flag, can be kept in wide registers.
+template <class Float>
+inline std::size_t count_at_most(const Float* x, std::size_t n, double largest) {
+    std::size_t n_fit = 0;
+    for (std::size_t i = 0; i < n; ++i) n_fit += std::fabs(x[i]) <= largest;
+    return n_fit;
+}
+PERTURBMAP_SIMD std::size_t n_at_most(const double* x, std::size_t n, double largest) { return count_at_most(x, n, largest); }
+PERTURBMAP_SIMD std::size_t n_at_most(const float* x, std::size_t n, double largest) { return count_at_most(x, n, largest); }
+
+// Whether no number is NaN or larger than `largest` in size.
 template <class Float>
 bool are_at_most(Input<Float> values, double largest) {
-    std::size_t n_fit = 0;
-    for (const Float *x = values.data(), *end = x + values.size(); x != end; ++x) n_fit += std::fabs(*x) <= largest;
-    return n_fit == values.size();
+    return n_at_most(values.data(), values.size(), largest) == values.size();
 }
 
 // Copies pairs of sites, (n, 2); whether they are different sites from 0 to n_sites - 1.
@@ -25,23 +34,37 @@ bool copy_edges(Input<Integer> edges, std::size_t n_sites, Output<std::int32_t> 
     require_shape(out, {edges.shape(0), 2}, "out must have the shape of edges");
     using Number = std::make_unsigned_t<Integer>;
     const Number n = static_cast<Number>(std::min(n_sites, max_sites));  // a negative number is none below it either
-    bool fit = n_sites <= max_sites;
-    for (std::size_t k = 0; k < edges.size(); k += 2) {
-        const Integer i = edges.data()[k], j = edges.data()[k + 1];
-        fit &= (static_cast<Number>(i) < n) & (static_cast<Number>(j) < n) & (i != j);
-        out.data()[k] = static_cast<std::int32_t>(i);
-        out.data()[k + 1] = static_cast<std::int32_t>(j);
+    if (n_sites > max_sites) return false;
+    const std::size_t n_edges = edges.shape(0);
+    const Integer* const in = edges.data();
+    std::int32_t* const copy = out.data();
+    std::size_t n_fit = 0;
+    for (std::size_t e = 0; e < n_edges; ++e) {
+        const Integer i = in[2 * e], j = in[2 * e + 1];
+        n_fit += (static_cast<Number>(i) < n) & (static_cast<Number>(j) < n) & (i != j);
+        copy[2 * e] = static_cast<std::int32_t>(i);
+        copy[2 * e + 1] = static_cast<std::int32_t>(j);
     }
-    return fit;
+    return n_fit == n_edges;
+}
+
+PERTURBMAP_SIMD std::size_t n_supermodular(const double* t, std::size_t n) {
+    std::size_t n_fit = 0;
+    for (std::size_t e = 0; e < n; ++e, t += 4) n_fit += (t[0] - t[1]) + (t[3] - t[2]) >= 0;
+    return n_fit;
 }
 
 // Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10.
 bool are_supermodular(Input<double> tables) {
     require(tables.size() % 4 == 0, "tables must have shape (n, 2, 2)");
-    bool fit = true;
-    for (const double *t = tables.data(), *end = t + tables.size(); t != end; t += 4)
-        fit &= (t[0] - t[1]) + (t[3] - t[2]) >= 0;
-    return fit;
+    return 4 * n_supermodular(tables.data(), tables.size() / 4) == tables.size();
+}
+
+// Whether all labels are from `low`, -1 or 0, to n_labels - 1.
+bool are_labels(Input<std::int32_t> labels, std::int32_t low, std::int32_t n_labels) {
+    std::size_t n_fit = 0;
+    for (const std::int32_t *y = labels.data(), *end = y + labels.size(); y != end; ++y) n_fit += (*y >= low) & (*y < n_labels);
+    return n_fit == labels.size();
 }
 
 // Whether all weights of pins are finite, and zero where the value says that there is no maximiser.
@@ -61,9 +84,12 @@ void bind_checks(nb::module_& module) {
     module.def("are_at_most", &are_at_most<double>);
     module.def("are_at_most", &are_at_most<float>);
     // Without conversion: to fewer bits, that would make a site of any number.
-    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg());
-    module.def("copy_edges", &copy_edges<std::int64_t>, nb::arg().noconvert(), nb::arg(), nb::arg());
+    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    module.def("copy_edges", &copy_edges<std::int64_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    // What is neither, or not contiguous, is for Python to look at.
+    module.def("copy_edges", [](nb::handle, std::size_t, nb::handle) { return false; });
     module.def("are_supermodular", &are_supermodular);
+    module.def("are_labels", &are_labels, nb::arg().noconvert(), nb::arg(), nb::arg());
     module.def("are_weights", &are_weights);
 }
 

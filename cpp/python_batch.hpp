@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "batch.hpp"
 #include "parallel.hpp"
@@ -45,31 +46,52 @@ void require_shape(const Array& array, std::initializer_list<std::size_t> shape,
 // What the kernels can count: sites, and the two arcs of every edge.
 constexpr std::size_t max_sites = 2147483647;
 
-// The arrays of a batch as Python hands them over; it keeps them alive. `tables` has one table for each
-// edge, or a single one that all edges share.
+// The product of the axes of an array but for its last `n_last`.
+template <class Array>
+std::size_t rows_of(const Array& array, std::size_t n_last) {
+    std::size_t rows = 1;
+    for (std::size_t axis = 0; axis + n_last < array.ndim(); ++axis) rows *= array.shape(axis);
+    return rows;
+}
+
+// An output with a row for each copy, whose axes may be any that multiply to their number, even none.
+template <class Array>
+void require_rows(const Array& array, std::size_t n_copies, std::size_t length, const char* message) {
+    require(array.ndim() >= 1 && array.shape(array.ndim() - 1) == length && rows_of(array, 1) == n_copies, message);
+}
+
+// The arrays of a batch as Python hands them over; it keeps them alive. `unary` is (..., n_sites, K), its copies on any
+// leading axes. `tables` is (n_edges, K, K), or (K, K) that all edges share, or none where there are no edges.
 struct PythonBatch {
-    Input<double> unary, tables;
+    Input<double> unary;
+    std::optional<Input<double>> tables;
     Input<std::int32_t> edges;
     Input<std::int64_t> site_offsets, edge_offsets;
     std::optional<Input<std::int32_t>> given;
     bool shared;
     Batch view;
 
-    PythonBatch(Input<double> unary_, Input<std::int32_t> edges_, Input<double> tables_, bool shared_,
+    PythonBatch(Input<double> unary_, Input<std::int32_t> edges_, std::optional<Input<double>> tables_,
                 Input<std::int64_t> site_offsets_, Input<std::int64_t> edge_offsets_,
                 std::optional<Input<std::int32_t>> given_)
-        : unary(unary_), tables(tables_), edges(edges_), site_offsets(site_offsets_), edge_offsets(edge_offsets_),
-          given(given_), shared(shared_) {
-        require(unary.ndim() == 3, "unary must have three axes");
-        const std::size_t n_sites = unary.shape(1), k = unary.shape(2);
+        : unary(std::move(unary_)), tables(std::move(tables_)), edges(std::move(edges_)),
+          site_offsets(std::move(site_offsets_)), edge_offsets(std::move(edge_offsets_)), given(std::move(given_)),
+          shared(tables && tables->ndim() == 2) {
+        require(unary.ndim() >= 2, "unary must have at least two axes");
+        const std::size_t n_sites = unary.shape(unary.ndim() - 2), k = unary.shape(unary.ndim() - 1);
         require(site_offsets.ndim() == 1 && site_offsets.shape(0) >= 1, "site_offsets must have one axis");
         const std::size_t n = site_offsets.shape(0) - 1;
         require_shape(edge_offsets, {n + 1}, "edge_offsets must be as long as site_offsets");
         require(edges.ndim() == 2 && edges.shape(1) == 2, "edges must have shape (n_edges, 2)");
-        require_shape(tables, {shared ? 1 : edges.shape(0), k, k}, "tables must have shape (n_edges or 1, K, K)");
+        if (shared)
+            require_shape(*tables, {k, k}, "a table must have shape (K, K)");
+        else if (tables)
+            require_shape(*tables, {edges.shape(0), k, k}, "tables must have shape (n_edges, K, K)");
+        require(tables || edges.shape(0) == 0, "edges need tables");
         require(n_sites <= max_sites && edges.shape(0) <= max_sites / 2, "a batch takes 2^31 - 1 sites and 2^30 - 1 edges");
         if (given) require_shape(*given, {n_sites}, "given must have shape (n_sites,)");
-        view = {unary.data(), unary.shape(0), n_sites, k, edges.data(), {tables.data(), shared ? 0 : k * k},
+        view = {unary.data(), rows_of(unary, 2), n_sites, k, edges.data(),
+                {tables ? tables->data() : nullptr, shared ? 0 : k * k},
                 site_offsets.data(), edge_offsets.data(), n, given ? given->data() : nullptr};
         view.check_ranges(edges.shape(0));
     }

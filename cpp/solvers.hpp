@@ -36,11 +36,14 @@ class GraphSolver {
     explicit GraphSolver(const Batch& batch) : batch_(batch) {}
 
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels) {
-        const double* unary = batch_.unary_of(copy, example);
+        argmax(copy, example, labels);
+        return batch_.score(batch_.unary_of(copy, example), example, labels);
+    }
+
+    void argmax(std::size_t copy, std::size_t example, std::int32_t* labels) {
         select(example);
-        flow_.solve(unary);
+        flow_.solve(batch_.unary_of(copy, example));
         for (int i = 0; i < flow_.n_sites(); ++i) labels[i] = flow_.label(i);
-        return batch_.score(unary, example, labels);
     }
 
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,

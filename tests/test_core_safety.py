@@ -114,6 +114,38 @@ def test_the_core_checks_given_labels_and_offsets_of_noise() -> None:
         _core.gumbel(0, np.zeros(1, np.uint64), np.array([-5, 3]), 0, np.zeros((1, 3, 2)), 1)
 
 
+def test_the_core_checks_the_shapes_of_what_it_reads_and_writes() -> None:
+    """Tables for all edges or one that they share; a row for each copy, on whatever axes the copies are."""
+    edges, offsets = np.array([[0, 1]], dtype=np.int32), (np.array([0, 3]), np.array([0, 1]))
+    unary = np.zeros((2, 4, 3, 2))
+    for tables in (None, np.zeros((2, 2, 2)), np.zeros((3, 3)), np.zeros(4)):
+        with pytest.raises(ValueError, match=r"tables? must have shape|edges need tables"):
+            _core.Batch(unary, edges, tables, *offsets, None)
+    with pytest.raises(ValueError, match="two axes"):
+        _core.Batch(np.zeros(6), edges, np.eye(2), *offsets, None)
+    batch = _core.Batch(unary, edges, np.eye(2), *offsets, None)
+    for fitting in ((2, 4, 3), (8, 3)):
+        _core.graph_argmax(batch, np.empty(fitting, dtype=np.int32), 1)
+    for shape in ((3,), (2, 3), (8, 2), (4, 2, 6), ()):
+        labels = np.empty(shape, dtype=np.int32)
+        with pytest.raises(ValueError, match="labels has the wrong shape"):
+            _core.graph_argmax(batch, labels, 1)
+        with pytest.raises(ValueError, match="labels has the wrong shape"):
+            _core.graph_maximise(batch, labels, np.empty(8), 1)
+        with pytest.raises(ValueError, match="values has the wrong shape"):
+            _core.graph_maximise(batch, np.empty((8, 3), dtype=np.int32), np.empty(shape), 1)
+
+
+def test_labels_without_their_score_are_the_same(rng: np.random.Generator) -> None:
+    """Of one example and of copies on two axes, with and without given labels."""
+    f = Potentials(rng.normal(size=(30, 2)), potts(0.7), rng.permutation(30).reshape(-1, 2))
+    for g in (f, f.with_unary(rng.normal(size=(2, 3, 30, 2)))):
+        for given in (None, np.where(np.arange(30) < 5, 1, -1)):
+            labels = BinaryGraph().argmax(g, given)
+            np.testing.assert_array_equal(labels, BinaryGraph().maximise(g, given)[0])
+            assert labels.shape == g.unary.shape[:-1]
+
+
 @pytest.mark.parametrize("structure", [Chain(), Tree(), BinaryGraph(), Matching()], ids=repr)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_none_neither_hang_nor_crash_the_kernels(structure: Structure, bad: float) -> None:

@@ -68,7 +68,7 @@ class Child:
         while not is_so():
             assert time.monotonic() < deadline, self.said
             assert self._process.poll() is None, self.said
-            time.sleep(0.002)
+            time.sleep(0.01)  # to look into all of /proc takes milliseconds
 
     def interrupt(self, to_all: bool = True) -> None:
         (os.killpg if to_all else os.kill)(self._process.pid, signal.SIGINT)

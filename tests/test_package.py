@@ -32,12 +32,18 @@ def test_the_package_is_imported_in_half_a_second() -> None:
 
 
 def test_what_is_not_used_is_not_imported() -> None:
-    """Inference needs NumPy alone, learning scikit-learn too, and nothing imports an extra by the way."""
+    """Inference needs NumPy alone, learning scikit-learn too, and nothing imports an extra by the way.
+
+    Processes that describe images, or share in a fit on shards, do without scikit-learn.
+    """
     inference = _loaded_after("import perturbmap as pm; pm.marginals, pm.BinaryGraph, pm.Potentials, pm.grid_edges")
     assert not set(inference) & {"sklearn", "scipy", *HEAVY}
     learning = _loaded_after("import perturbmap as pm; pm.StructuredPredictor, pm.datasets.load_ocr")
     assert "sklearn" in learning
     assert not set(learning) & {"torch", "skimage", "matplotlib", "pandas", "h5py"}
+    pytest.importorskip("skimage")
+    workers = "perturbmap.images.features, perturbmap.distributed.local_sgd, perturbmap.distributed.by_shard"
+    assert "sklearn" not in _loaded_after(f"import {workers}")
 
 
 def test_modules_of_torch_do_without_its_compiler() -> None:

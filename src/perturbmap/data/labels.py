@@ -20,6 +20,11 @@ def _is_soft(entry: Any) -> bool:
     return isinstance(entry, np.ndarray) and entry.ndim == 2
 
 
+def _has_plain_values(entry: Any) -> bool:
+    """Whether it is an array of numbers or texts, as most labels are: they need no look at each of them."""
+    return isinstance(entry, np.ndarray) and entry.ndim == 1 and entry.dtype.kind in "biuU"
+
+
 def _values(name: str, n: int, entry: Any) -> list[Hashable]:
     """The labels of one example as plain Python values; those of a text are its letters."""
     if not hasattr(entry, "__iter__"):
@@ -27,6 +32,8 @@ def _values(name: str, n: int, entry: Any) -> list[Hashable]:
             f"{name}[{n}] must be a sequence of labels, one for each site, an array of soft labels, or None, "
             f"but is {entry!r}."
         )
+    if _has_plain_values(entry):
+        return list(entry.tolist())
     raw = entry.tolist() if isinstance(entry, np.ndarray) else entry
     values = [v.item() if isinstance(v, np.generic) else v for v in raw]
     if any(isinstance(v, list) for v in values):
@@ -172,7 +179,7 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
     layout, k = data.layout, len(classes)
     if isinstance(y, EncodedLabels) and y.fits(data) and y.classes == list(classes):
         return SiteLabels.of(y.numbers, k, layout, data.sizes)
-    number = {c: n for n, c in enumerate(classes)}
+    number = {**{c: n for n, c in enumerate(classes)}, None: UNKNOWN, UNKNOWN: UNKNOWN}
     labels = np.full(data.n_sites, UNKNOWN, dtype=np.int32)
     q = np.zeros((data.n_sites, k)) if any(_is_soft(entry) for entry in y) else None
     for n, entry in enumerate(y):
@@ -187,10 +194,10 @@ def encode_labels(y: Sequence[Any], data: Dataset, classes: Sequence[Hashable], 
         if len(values) != count:
             raise ValueError(f"{name}[{n}] must have one label for each site, {count}, but has {len(values)}.")
         try:
-            labels[sites] = [UNKNOWN if _is_unknown(v) else number[v] for v in values]
+            labels[sites] = [number[v] for v in values]
         except (KeyError, TypeError):
             _check_classes(f"{name}[{n}]", _distinct(name, n, entry))
-            bad = next(v for v in values if not _is_unknown(v) and v not in number)
+            bad = next(v for v in values if v not in number)
             raise ValueError(
                 f"{name}[{n}] holds the label {bad!r}, which is not among the classes {list(classes)}. "
                 "Where the labels that are learned from may not show them all, name all of them with classes=."

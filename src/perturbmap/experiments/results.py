@@ -37,7 +37,8 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             self._contents["entries"] = self._read()["entries"]
-        self._write()
+        self._lines: dict[str, str] = {}  # the entries as they are in the file
+        self.update(self._contents["entries"])
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -85,16 +86,15 @@ class Results:
         return self._contents["entries"][name]
 
     def __setitem__(self, name: str, entry: Any) -> None:
-        self._contents["entries"][name] = entry
-        self._write()
+        self.update({name: entry})
 
     def update(self, entries: Mapping[str, Any]) -> None:
         """Sets several entries, written to disk at once."""
+        # Each entry is a line that is made once: the file is written after every step, and may have thousands.
+        self._lines |= {name: f"{json.dumps(name)}: {json.dumps(e, allow_nan=False)}" for name, e in entries.items()}
         self._contents["entries"].update(entries)
-        self._write()
-
-    def _write(self) -> None:
-        text = json.dumps(self._contents, indent=1, allow_nan=False) + "\n"
+        head = json.dumps({**self._contents, "entries": None}, allow_nan=False).removesuffix("null}")
+        text = head + "{\n" + ",\n".join(self._lines.values()) + "\n}}\n"
         write_atomically(self.path, lambda file: file.write(text.encode()))
 
 

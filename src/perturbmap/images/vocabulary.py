@@ -8,11 +8,10 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import MiniBatchKMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from perturbmap.support import archive
+from perturbmap.support.blas import one_blas_thread
 from perturbmap.support.checks import check_count
 
 KIND = "vocabulary"
@@ -34,6 +33,9 @@ class Vocabulary:
     @classmethod
     def learn(cls, name: str, descriptors: Any, n_words: int, seed: int) -> Vocabulary:
         """Learns by mini-batch k-means (Sculley, 2010), one start; one seed gives the same bits on one machine."""
+        from sklearn.cluster import MiniBatchKMeans  # takes long to load, and those who find words do not need it
+        from sklearn.exceptions import ConvergenceWarning
+
         n_words = check_count(f"n_{name}_words", n_words)
         X = np.asarray(descriptors, dtype=np.float32)
         if len(X) < n_words:
@@ -60,7 +62,7 @@ class Vocabulary:
         found = np.empty(len(rows), dtype=np.int32)
         turned = np.ascontiguousarray(self.words.T)
         half = 0.5 * (self.words**2).sum(axis=1)  # |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2)
-        with threadpool_limits(1):
+        with one_blas_thread():
             for start in range(0, len(rows), CHUNK):
                 found[start : start + CHUNK] = (rows[start : start + CHUNK] @ turned - half).argmax(axis=1)
         return found.reshape(X.shape[:-1])

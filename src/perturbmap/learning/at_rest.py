@@ -6,7 +6,6 @@ import warnings
 from typing import final
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem, State
@@ -39,6 +38,8 @@ class AtRest:
         """Warns where the objective, under noise that was not learned from, would go on rising."""
         gain = self.gain(state.average)
         if gain > _WORTH_KNOWING:
+            from sklearn.exceptions import ConvergenceWarning  # takes long to load
+
             warnings.warn(
                 f"the fit ended while its objective still rose: going on as in its last quarter would gain {gain:.1%}"
                 " of it. Allow more steps, as DoubleSGD(n_passes=200) does, or longer ones: step=AdaptiveStep(0.1).",

@@ -111,7 +111,7 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
     if array.ndim != 2 or array.shape[1] != 2:
         raise ValueError(f"{name} must have shape (n_edges, 2), two sites per edge, but it has shape {array.shape}.")
     copy = np.empty(array.shape, dtype=np.int32)  # what the kernels index by is nobody else's
-    if array.dtype in _SITE_NUMBERS and array.flags.c_contiguous and _core.copy_edges(array, n_sites, copy):
+    if _core.copy_edges(array, n_sites, copy):
         return copy
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"{name} must hold integer site numbers, but its dtype is {array.dtype}.")
@@ -129,10 +129,6 @@ def check_edges(edges: Any, n_sites: int, name: str = "edges") -> NDArray[np.int
         )
     copy[...] = array
     return copy
-
-
-#: What sites are numbered by nearly always; the kernel that checks edges takes these.
-_SITE_NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 # A graph of networkx or SciPy exists only where its user has imported them: it is known without importing them here.

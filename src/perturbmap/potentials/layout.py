@@ -100,7 +100,10 @@ class Layout:
     @classmethod
     def one_example(cls, n_sites: int, edges: Labels) -> Layout:
         """A single example, of stream 0."""
-        return cls(_bounds(n_sites), edges, _bounds(len(edges)), _FIRST_STREAM)
+        layout = object.__new__(cls)
+        layout.site_offsets, layout.edge_offsets = _bounds(n_sites), _bounds(len(edges))
+        layout.edges, layout.streams = read_only(edges), _FIRST_STREAM
+        return layout
 
     @classmethod
     def join(cls, layouts: Sequence[Layout]) -> Layout:
@@ -130,12 +133,12 @@ class Layout:
     @property
     def site_counts(self) -> NDArray[np.int64]:
         """The number of sites of each example."""
-        return np.diff(self.site_offsets)
+        return self.site_offsets[1:] - self.site_offsets[:-1]
 
     @property
     def edge_counts(self) -> NDArray[np.int64]:
         """The number of edges of each example."""
-        return np.diff(self.edge_offsets)
+        return self.edge_offsets[1:] - self.edge_offsets[:-1]
 
     def sites(self, first: int, last: int | None = None) -> slice:
         """The sites of example ``first``, or of the examples from ``first`` up to ``last``."""
@@ -218,7 +221,7 @@ class Layout:
         return np.split(values, self.site_offsets[1:-1]) if len(self) else []
 
 
-_FIRST_STREAM: NDArray[np.uint64] = np.zeros(1, dtype=np.uint64)
+_FIRST_STREAM: NDArray[np.uint64] = np.frombuffer(bytes(8), dtype=np.uint64)  # whose memory nobody can write
 
 
 @lru_cache(maxsize=1024)

@@ -74,7 +74,7 @@ class Potentials:
             if edges is None:
                 e = chain_edges(offsets_of([n_sites]))
             tables = as_floats("pairwise", pairwise, _FORBID)
-            if tables.ndim == 3:
+            if tables.ndim == 3 and not isinstance(edges, np.ndarray):
                 check_order(edges, "pairwise")
             _check_tables(tables, len(e), n_labels)
         self._set(Layout.one_example(n_sites, e), u, tables)
@@ -259,22 +259,19 @@ class Potentials:
 
     def to_core(self, given: Labels | None = None) -> _core.Batch:
         """The arrays as the kernels take them."""
-        k, layout, tables = self.n_labels, self.layout, self.pairwise
-        shared = tables is not None and tables.ndim == 2
-        if tables is None:
-            tables = np.zeros((0, k, k))
-        elif shared:
-            tables = tables[None]
-        return _core.Batch(self.stack, layout.edges, tables, shared, layout.site_offsets, layout.edge_offsets, given)
+        layout = self.layout
+        return _core.Batch(self.unary, layout.edges, self.pairwise, layout.site_offsets, layout.edge_offsets, given)
 
     def check_labels(self, name: str, labels: ArrayLike, *, unknown: bool) -> Labels:
         """Integer labels, one for each site; with ``unknown``, -1 stands for a label that is not known."""
         y = np.asarray(labels)
         if y.shape[-1:] != (self.n_sites,) or (unknown and y.ndim != 1):
             raise ValueError(f"{name} must have one label for each site, shape ({self.n_sites},), but has {y.shape}.")
+        low = -1 if unknown else 0
+        if y.dtype == np.int32 and y.flags.c_contiguous and _core.are_labels(y, low, self.n_labels):
+            return y
         if y.size and y.dtype.kind not in "iu":
             raise ValueError(f"{name} must hold integers, but its dtype is {y.dtype}.")
-        low = -1 if unknown else 0
         if y.size and (y.min() < low or y.max() >= self.n_labels):
             bad = y[(y < low) | (y >= self.n_labels)].flat[0]
             hint = " or -1 where it is not known" if unknown else ""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from perturbmap.potentials import Floats
 from perturbmap.solvers.problem import Problem
@@ -56,6 +55,10 @@ class State:
 
 def warn_of_gap(what: str, gap: float, tolerance: float) -> None:
     """Warns that a solver ended before it was done."""
+    from sklearn.exceptions import (
+        ConvergenceWarning,
+    )  # takes long to load, and processes that help with a fit do not warn
+
     if np.isnan(gap):
         how_far = f"{what}, before it could tell how far it is from the optimum. Allow more iterations."
     elif np.isfinite(gap):
@@ -68,11 +71,7 @@ def warn_of_gap(what: str, gap: float, tolerance: float) -> None:
             f"{what} without a certificate: the structure is approximate and gives no upper bound on its maximum "
             "(maximise_with_bound). The weights can be used."
         )
-    warnings.warn(
-        how_far,
-        ConvergenceWarning,
-        stacklevel=2,
-    )
+    warnings.warn(how_far, ConvergenceWarning, stacklevel=2)
 
 
 S = TypeVar("S", bound=State)

@@ -53,15 +53,23 @@ class BinaryGraph(CompiledStructure):
         known = check_given(f, given)
         return FixedCuts(self.check(f, known).merged, known, threads(self.n_threads))
 
+    def argmax(self, f: Potentials, given: ArrayLike | None = None) -> Labels:
+        """See `Structure.argmax`; the score is not computed."""
+        known = check_given(f, given)
+        batch = self.check(f, known).merged.to_core(known)
+        labels = np.empty(f.unary.shape[:-1], np.int32)
+        _core.graph_argmax(batch, labels, threads(self.n_threads))
+        return labels
+
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:
         """Raises ValueError unless there are two labels and supermodular tables; parallel edges count together."""
-        if f.n_labels != 2:
+        if f.unary.shape[-1] != 2:
             raise ValueError(
                 f"BinaryGraph needs two labels, but unary has {f.n_labels}. "
                 "Use Graph for more labels, or Chain or Tree, which are exact, where edges form no cycle."
             )
         if f.pairwise is None or _core.are_supermodular(f.pairwise) or not _not_supermodular(f).size:
-            return ParallelEdges.keep(f)
+            return ParallelEdges(f, f)  # which the kernel adds up by itself
         problem = ParallelEdges.merge(f)
         bad = _not_supermodular(problem.merged)
         if bad.size:

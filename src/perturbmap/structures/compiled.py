@@ -60,12 +60,11 @@ class CompiledStructure(Structure):
 
     def maximise(self, f: Potentials, given: ArrayLike | None = None) -> tuple[Labels, Floats]:
         known = check_given(f, given)
-        problem = self.check(f, known).merged
-        labels = np.empty(f.stack.shape[:-1], dtype=np.int32)
-        values = np.empty((len(labels), len(f)))
-        self.kernels.maximise(problem.to_core(known), labels, values, threads(self.n_threads), *self.options)
-        lead = f.unary.shape[:-2]
-        return labels.reshape(*lead, f.n_sites), values.reshape(*lead, len(f))
+        batch = self.check(f, known).merged.to_core(known)
+        labels = np.empty(f.unary.shape[:-1], dtype=np.int32)
+        values = np.empty((*f.unary.shape[:-2], len(f)))
+        self.kernels.maximise(batch, labels, values, threads(self.n_threads), *self.options)
+        return labels, values
 
     def pinned(self, f: Potentials, pins: ArrayLike | None = None, given: ArrayLike | None = None) -> Pinned:
         """See `Structure.pinned`: all pins from about the work of one maximisation."""
