@@ -58,6 +58,19 @@ def test_a_shift_is_found_too() -> None:
     assert found.shift[1] > 0.5
 
 
+def test_of_many_labels_none_is_shifted_away(rng: np.random.Generator) -> None:
+    """A label that no held-out example shows is not ruled out for others; the scale is fitted all the same."""
+    f = pm.Potentials(rng.normal([0, 0, -2], 1, (500, 3)))
+    noise = rng.gumbel(size=(500, 2))
+    known = pm.SiteLabels.of((4.0 * f.unary[:, :2] + noise).argmax(axis=1).astype(np.int32), 3, f.layout)
+    prior = LabelPrior(np.ones(3), np.ones(3))
+    found = fit_calibrations(pm.Tree(), [HeldOut(f, known.q, known)], prior, None, pm.EXACT, 1, 0).marginals
+    q = found.marginals(pm.Tree(), f, method=pm.EXACT)
+    np.testing.assert_array_equal(found.shift, 0)
+    assert 1.5 < found.scale < 6
+    assert q[:, 2].max() > 0.5
+
+
 def test_decoding_has_the_scale_of_least_loss() -> None:
     """Never a greater held-out loss than by the probabilities, whose scale is the least that is tried."""
     held_out = drawn(4.0, 100)

@@ -19,7 +19,7 @@ from perturbmap.experiments.msrc.appearance import FLOOR, with_appearance
 from perturbmap.experiments.msrc.data import Msrc, load_msrc
 from perturbmap.experiments.msrc.experiment import Experiment, learned_name, outcome_name
 from perturbmap.experiments.msrc.findings import MEASURES, Cell, Difference, Findings
-from perturbmap.experiments.msrc.learning import Judged
+from perturbmap.experiments.msrc.learning import Judged, class_costs
 from perturbmap.experiments.msrc.plan import METHODS, Effort
 from perturbmap.experiments.results import Results
 from perturbmap.images import paint
@@ -188,6 +188,20 @@ def test_errors_of_differences_are_those_of_the_jackknife(measure: str, rng: np.
 # The learning.
 
 
+def test_l2_means_the_same_whatever_the_loss(msrc: Msrc) -> None:
+    """Costs share a superpixel's weight of 1 out to the classes evenly, however many pixels a superpixel has."""
+    photos = msrc.parts["train"]
+    areas = np.sum([photo.pixels.sum(axis=0) for photo in photos], axis=0)
+    n_superpixels = sum((photo.labels >= 0).sum() for photo in photos)
+    costs = class_costs(photos)
+    np.testing.assert_allclose(costs * areas, n_superpixels / len(areas))
+    larger = [
+        replace(photo, example=replace(photo.example, sizes=4 * photo.areas), pixels=4 * photo.pixels)
+        for photo in photos
+    ]
+    np.testing.assert_allclose(4 * class_costs(larger), costs)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_finds_the_classes(method: str, results: Results, experiment: Experiment) -> None:
     """Nearly all pixels of made photos, in both decodings."""
@@ -204,7 +218,7 @@ def test_choices_do_not_depend_on_test_photos(results: Results, experiment: Expe
     other.run(again, ["unaries", "weighted"], Progress())
     for method in ("unaries", "weighted"):
         assert other.chosen(again, method) == experiment.chosen(results, method)
-        for l2 in METHODS[method].l2s:
+        for l2 in experiment.effort.l2s(method):
             a, b = (dict(some[learned_name(method, l2)]) for some in (results, again))
             assert a.pop("seconds") > 0
             assert b.pop("seconds") > 0

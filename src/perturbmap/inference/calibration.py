@@ -1,4 +1,4 @@
-"""Calibration: the scale of the potentials and a shift of the log-odds, fitted on held-out examples."""
+"""Calibration: the scale of the potentials and, for two labels, a shift of the log-odds, by held-out examples."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _WIDEST = 2.0**20
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Marginals of potentials that are scaled, ``softmax(log q(scale * f) + shift)``; the first shift is zero.
+
+    A fit to two labels has a shift; with more labels, only the scale is fitted.
 
     Scores that were learned by a likelihood have the scale of the noise, or nearly so; those of a hinge have that of
     its loss, and their marginals mean nothing before they are scaled. The best labelling does not depend on it.
@@ -59,7 +61,11 @@ class Calibration:
 
     @classmethod
     def at(cls, scale: float, q: Floats, label_weights: Floats) -> tuple[float, Calibration]:
-        """The best shift for marginals at a scale, by the weighted likelihood ``sum c log p``; and its mean."""
+        """The best shift for marginals at a scale, by the weighted likelihood ``sum c log p``; and its mean.
+
+        With more than two labels the shift is zero: some may be in hardly any held-out example, and would be moved
+        far away (docs/decisions.md, 95).
+        """
         likelihood, shift = _best_shift(q, label_weights)
         return likelihood, cls(scale, shift)
 
@@ -85,7 +91,7 @@ class Calibration:
 
 
 def _best_shift(q: Floats, label_weights: Floats) -> tuple[float, Floats]:
-    """The largest mean of ``log softmax(log q + shift)``, weighted, and the shift that has it."""
+    """The largest mean of ``log softmax(log q + shift)``, weighted, and its shift; zero beyond two labels."""
     from scipy.optimize import minimize  # inference itself does without SciPy
 
     log_q = np.log(np.maximum(q, _SMALLEST))
@@ -96,7 +102,10 @@ def _best_shift(q: Floats, label_weights: Floats) -> tuple[float, Floats]:
         log_p, p = log_softmax(log_q + np.concatenate([[0.0], parameters]))
         return -float((c * log_p).sum()) / scale, -(c - total * p).sum(axis=0)[1:] / scale
 
-    found = minimize(loss, np.zeros(q.shape[1] - 1), jac=True, method="L-BFGS-B")
+    unshifted = np.zeros(q.shape[1] - 1)
+    if len(unshifted) > 1:
+        return -loss(unshifted)[0], np.concatenate([[0.0], unshifted])
+    found = minimize(loss, unshifted, jac=True, method="L-BFGS-B")
     return -float(found.fun), np.concatenate([[0.0], found.x])
 
 

@@ -40,7 +40,9 @@ class Hamming(TaskLoss):
 class WeightedHamming(TaskLoss):
     """``sum_d size_d * label_costs[y_d] [y_d != yhat_d]``: sites count by size, labels by what missing one costs.
 
-    ``label_costs`` has one number for each label, in the order of ``classes_``; left out, all cost 1.
+    ``label_costs`` has one number for each label, in the order of ``classes_``; left out, all cost 1. With
+    sizes in pixels, a likelihood wants an l2 as many times larger as a site has pixels, and a hinge one as many times
+    smaller; with costs divided by the mean size of a site, l2 means what it does for `Hamming`.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> known = SiteLabels.of([0, 1, 1, 0], n_labels=2, sizes=[1.0, 2.0, 1.0, 1.0])

@@ -79,9 +79,14 @@ def _labelled(method: str, photos: Sequence[Photo], n_classes: int) -> tuple[Dat
 
 
 def class_costs(photos: Sequence[Photo]) -> Floats:
-    """One over the area of each class, with mean 1 over pixels: the mean cost of mistakes is 1 - class accuracy."""
+    """The cost of missing a pixel of each class, one over its area: mistakes then cost 1 - mean class accuracy.
+
+    Costs are in units in which a superpixel costs 1 on average, as it does in the Hamming loss, so that l2 means the
+    same to all objectives.
+    """
     areas = np.sum([photo.pixels.sum(axis=0) for photo in photos], axis=0, dtype=np.float64)
-    return np.asarray(areas.sum() / (np.count_nonzero(areas) * np.maximum(areas, 1.0)))
+    n_superpixels = sum(np.count_nonzero(photo.labels >= 0) for photo in photos)
+    return np.asarray(n_superpixels / (np.count_nonzero(areas) * np.maximum(areas, 1.0)))
 
 
 def learn(method: str, l2: float, photos: Sequence[Photo], n_classes: int, effort: Effort, seed: int) -> Model:
