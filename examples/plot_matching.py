@@ -51,9 +51,8 @@ def example(a: np.ndarray, b: np.ndarray) -> pm.Example:
 
 puzzles = [puzzle() for _ in range(400)]
 X, y = [example(a, b) for _, _, a, b, _ in puzzles], [partners for *_, partners in puzzles]
-solver = pm.DoubleSGD(n_passes=80, step=pm.AdaptiveStep(0.03))
 matcher = pm.StructuredPredictor(
-    pm.MatchingModel(), pm.Matching(), l2=1e-3, solver=solver, classes=range(n_points + n_new), random_state=0
+    pm.MatchingModel(), pm.Matching(), l2=1e-3, classes=range(n_points + n_new), random_state=0
 ).fit(X[:200], y[:200])
 W = matcher.coef_.reshape(8, 14)
 matched, truth = matcher.predict(X[200:]), np.concatenate(y[200:])

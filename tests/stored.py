@@ -102,4 +102,7 @@ class Mortal(pm.LinearModel):
     def squared_length(self, data: Dataset, n_labels: int) -> float:
         return pm.GraphModel().squared_length(data, n_labels)
 
+    def site_weights(self, data: Dataset, n_labels: int) -> Any:
+        return pm.GraphModel().site_weights(data, n_labels)
+
     nonnegative = ("edges",)

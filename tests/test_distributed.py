@@ -128,10 +128,11 @@ def test_what_travels_is_a_path_and_weights(store: pm.Store) -> None:
 
     estimator = cutter()
     whole = estimator.problem(store, store.y)
-    shipped = [len(pickle.dumps(task)) for task in pm.LocalSGD(pm.DoubleSGD()).tasks(whole)]
+    solver = pm.LocalSGD(pm.DoubleSGD())
+    shipped = [len(pickle.dumps(task)) for task in solver.tasks(whole, solver.start(whole))]
     assert max(shipped) < 2000
     listed = estimator.problem(store, [list(part) for part in store.y])
-    labels = [len(pickle.dumps(task)) for task in pm.LocalSGD(pm.DoubleSGD()).tasks(listed)]
+    labels = [len(pickle.dumps(task)) for task in solver.tasks(listed, solver.start(listed))]
     sites = store.dataset.n_sites / len(store.shards)
     assert max(labels) < 2000 + 40 * 2 * sites
 
@@ -208,7 +209,7 @@ def test_rounds_make_as_many_passes_as_were_asked_for(tmp_path: Path, n: int) ->
     problem = cutter().problem(few, few.y)
     for sgd, n_passes in [(pm.DoubleSGD(n_passes=10), 10), (pm.DoubleSGD(1, min_steps=100), 100 * 16 / n)]:
         solver = pm.LocalSGD(sgd)
-        tasks, rounds = solver.tasks(problem), solver.n_iter(n)
+        tasks, rounds = solver.tasks(problem, solver.start(problem)), solver.n_iter(n)
         seen = sum(int(rounds * task.steps_per_round) * task.size for task in tasks)
         slack = sum(task.size for task in tasks) + n / solver.rounds_per_pass
         assert abs(seen - n_passes * n) <= slack

@@ -15,6 +15,7 @@ from perturbmap.data import Dataset
 from perturbmap.data.sparse_rows import SparseMatrix, SparseRows
 from perturbmap.potentials import Floats
 from perturbmap.solvers import Problem
+from perturbmap.solvers.adaptive_step import AdaptiveRule
 from perturbmap.solvers.averaging import (
     Averaging,
     NoAveraging,
@@ -24,7 +25,6 @@ from perturbmap.solvers.averaging import (
 )
 from perturbmap.solvers.iterate import Iterate
 from perturbmap.solvers.pieces import Piece
-from perturbmap.solvers.steps import AdaptiveRule
 
 N_FEATURES, N_LABELS = 200, 4
 EVERY_WEIGHT = pm.SequenceModel(min_count=0)
@@ -189,8 +189,8 @@ def test_adaptive_steps_wait_where_a_feature_is_not_there(rng: np.random.Generat
             count[j] += 1
             last[j] = h
             m[j] = 0.9 * m[j] + 0.1 * slope
-            v[j] = 0.999 * v[j] + 0.001 * slope**2
-            mean, square = m[j] / (1 - 0.9 ** count[j]), v[j] / (1 - 0.999 ** count[j])
+            v[j] = 0.99 * v[j] + 0.01 * slope**2
+            mean, square = m[j] / (1 - 0.9 ** count[j]), v[j] / (1 - 0.99 ** count[j])
             w[j] += 0.1 * max(1 - h / 61, 1 / 60) * mean / (np.sqrt(square) + 1e-12)
     np.testing.assert_allclose(iterate.weights(), w, rtol=1e-9)
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from perturbmap.potentials import Floats
 from perturbmap.solvers import DoubleSGD, Problem, Solver
 from perturbmap.solvers.averaging import UniformAveraging
-from perturbmap.solvers.double_sgd import SGDState, remember, take_step
+from perturbmap.solvers.double_sgd import SGDState, remember
 from perturbmap.solvers.iterate import Iterate
 from perturbmap.solvers.passes import Passes
 from perturbmap.solvers.shards import ShardProblem, by_shard, run_tasks
-from perturbmap.solvers.steps import Rule
+from perturbmap.solvers.steps import Rule, take_step
 from perturbmap.support.blas import one_blas_thread
 from perturbmap.support.checks import check_number
 
@@ -88,7 +88,7 @@ class LocalSGD(Solver[SGDState]):
         on_step: Callable[[SGDState], bool] | None = None,
         n_iter: int | None = None,
     ) -> SGDState:
-        tasks = self.tasks(problem)
+        tasks = self.tasks(problem, state)
         sizes = np.array([task.part.n_examples for task in tasks], dtype=np.float64)
         remember(state, tasks[0].rule, problem.n_weights)
         averaging = self._sgd.chosen_averaging
@@ -107,9 +107,9 @@ class LocalSGD(Solver[SGDState]):
                 break
         return state
 
-    def tasks(self, problem: Problem) -> list[ShardTask]:
+    def tasks(self, problem: Problem, state: SGDState) -> list[ShardTask]:
         """What is to be done on each shard: all that travels to its worker, but for the weights."""
-        rule, tasks = self._sgd.rule(problem), []
+        rule, tasks = self._sgd.rule(problem, state), []
         for part in by_shard(problem):
             size = max(1, round(self._sgd.batch_size * part.n_examples / len(problem.data)))
             tasks.append(ShardTask(part, rule, size, part.n_examples / (size * self.rounds_per_pass)))

@@ -64,7 +64,7 @@ class Calibration:
         """The best shift for marginals at a scale, by the weighted likelihood ``sum c log p``; and its mean.
 
         With more than two labels the shift is zero: some may be in hardly any held-out example, and would be moved
-        far away (docs/decisions.md, 95).
+        far away (docs/decisions.md, 99).
         """
         likelihood, shift = _best_shift(q, label_weights)
         return likelihood, cls(scale, shift)

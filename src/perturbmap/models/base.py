@@ -84,6 +84,14 @@ class Model(Part):
         """
         return data.features.mean_absolute_sum() + 1.0
 
+    def site_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp] | None:
+        """(n_features + 1, m), the positions in w of the weights of each feature of a site, and of its bias last.
+
+        A column has all weights of one score. `AdaptiveStep` learns by them what all sites share apart from what
+        tells them apart. None, unless a model says so: no such bias, or nobody knows.
+        """
+        return None
+
     def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
         """(n_weights,), the weights that are learned; the others stay zero. None: all are.
 

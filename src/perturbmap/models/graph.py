@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
 from perturbmap.data.rows import Rows
@@ -75,6 +76,12 @@ class GraphModel(LinearModel):
             return {"features": (data.n_features,), "bias": (1,), "edges": (n_edge_features,)}
         tables = (n_edge_features,) if self.pairwise == "potts" else (n_edge_features, k, k)
         return {"features": (k, data.n_features), "bias": (k,), "edges": tables}
+
+    def site_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp]:
+        """See `Model.site_weights`: one column for each row of U, or the only one."""
+        n, m = data.n_features, 1 if self._has_one_score(n_labels) else n_labels
+        features = np.arange(n * m, dtype=np.intp).reshape(m, n).T
+        return np.vstack([features, n * m + np.arange(m, dtype=np.intp)])
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
         """See `Model.potentials`; without edge features, more than two labels share one table between all edges."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perturbmap.data import Dataset
 from perturbmap.data.sparse_rows import CompressedRows
@@ -42,6 +43,10 @@ class SequenceModel(LinearModel):
         """See `Model.shapes`: the blocks are U, b, T, first and last."""
         k = n_labels
         return {"features": (data.n_features, k), "bias": (k,), "transition": (k, k), "first": (k,), "last": (k,)}
+
+    def site_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp]:
+        """See `Model.site_weights`: U, and b below it."""
+        return np.arange((data.n_features + 1) * n_labels, dtype=np.intp).reshape(-1, n_labels)
 
     def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
         """See `Model.learned`: a label that is guessed counts as much as it is likely."""

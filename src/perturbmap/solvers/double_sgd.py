@@ -10,42 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats
+from perturbmap.solvers.adaptive_step import AdaptiveStep
 from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, State
 from perturbmap.solvers.iterate import Iterate
-from perturbmap.solvers.passes import Batch, Passes
-from perturbmap.solvers.pieces import Piece
+from perturbmap.solvers.passes import Passes
 from perturbmap.solvers.problem import Problem
-from perturbmap.solvers.steps import AdaptiveStep, Rule, Step
+from perturbmap.solvers.steps import Rule, Step, take_step
 from perturbmap.support.checks import check_count, check_number
 
 
-def take_step(
-    problem: Problem, rule: Rule, iterate: Iterate, memory: Floats, batch: Batch, h: int, rate: float
-) -> float:
-    """Step h, by the gradient of some examples under fresh noise; returns the objective as it saw it before.
-
-    It costs what these examples cost: of sparse features, only the weights of those that they have are looked at.
-    """
-    piece = Piece.of(problem, batch.indices, batch.weights)
-    w, at = iterate.at(piece.at), piece.at
-    value, gradient = piece.value_and_grad(w, draw=h)
-    value -= 0.5 * problem.l2 * iterate.squared_norm
-    remembered = memory[:, at]
-    change = rule.change(w, gradient, h, remembered)
-    memory[:, at] = remembered
-    signed = None if problem.is_nonnegative is None else problem.is_nonnegative[at]
-    iterate.step(at, change, shrink=rule.shrink(h), rate=rate, nonnegative=signed)
-    return value
-
-
 class SGDState(State):
-    """The weights, their average, the memory of the steps, and the objective as they saw it since the last report."""
+    """The weights, their average, the memory of the steps, and the objective as they saw it since the last report.
+
+    ``length`` is what `Step.find_length` found, 0 before it was asked.
+    """
 
     def __init__(self, iterate: Iterate, iteration: int = 0, memory: Floats | None = None) -> None:
         super().__init__(lambda: self.iterate.weights(), lambda: self.iterate.average(), iteration)
         self.iterate = iterate
         self.memory = np.zeros((0, 0)) if memory is None else memory
+        self.length = 0.0
         self.objective, self.n_seen, self.is_reported = 0.0, 0, False
 
     def see(self, objective: float) -> None:
@@ -58,6 +43,7 @@ class SGDState(State):
         return {
             **self.iterate.arrays(),
             "memory": self.memory,
+            "length": np.array(self.length),
             "seen": np.array([self.objective, self.n_seen, self.is_reported]),
         }
 
@@ -81,6 +67,9 @@ def restore_sgd(problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration:
     if memory.ndim != 2 or not np.isfinite(memory).all():
         raise ValueError("the memory of the steps must be rows of finite numbers.")
     state = SGDState(Iterate.from_arrays(arrays, problem.n_weights), iteration, memory)
+    state.length = float(arrays["length"])
+    if not 0 <= state.length < np.inf:
+        raise ValueError("the length of the first step must be a finite number, and not negative.")
     objective, n_seen, is_reported = arrays["seen"].tolist()
     state.objective, state.n_seen, state.is_reported = objective, int(n_seen), bool(is_reported)
     return state
@@ -173,7 +162,7 @@ class DoubleSGD(Solver[SGDState]):
         averaging = self.chosen_averaging
         n = len(problem.data)
         n_iter = self.n_iter(n) if n_iter is None else n_iter
-        rule = self.rule(problem, n_iter)
+        rule = self.rule(problem, state, n_iter)
         size, passes = self.examples_per_step(n), Passes(problem)
         remember(state, rule, problem.n_weights)
         while state.iteration < n_iter:
@@ -187,6 +176,12 @@ class DoubleSGD(Solver[SGDState]):
                 break
         return state
 
-    def rule(self, problem: Problem, n_iter: int = 0) -> Rule:
-        """The rule of the steps, which shorten as the number of all of them asks; of more, where more are taken."""
-        return self._step.rule(problem, max(n_iter, self.n_iter(len(problem.data))))
+    def rule(self, problem: Problem, state: SGDState, n_iter: int = 0) -> Rule:
+        """The rule of the steps, which shorten as the number of all of them asks; of more, where more are taken.
+
+        The first length is found once, at the start, for as many steps as are to be taken at once.
+        """
+        in_all = self.n_iter(len(problem.data))
+        if state.length == 0:
+            state.length = self._step.find_length(problem, (n_iter or in_all) - state.iteration)
+        return self._step.rule(problem, max(n_iter, in_all), state.length)

@@ -109,6 +109,27 @@ def _check_blocks(trial: Trial, model: Model, data: Dataset, n_labels: int) -> N
         trial.holds("`project` makes the nonnegative blocks so, and no others", block == expected, f"block: {name}")
     trial.holds("`squared_length` is a positive number", model.squared_length(data, n_labels) > 0)
     trial.holds("`absolute_length` is a positive number", model.absolute_length(data, n_labels) > 0)
+    positions = model.site_weights(data, n_labels)
+    if positions is not None:
+        _check_site_weights(trial, model, data, n_labels, positions)
+
+
+def _check_site_weights(
+    trial: Trial, model: Model, data: Dataset, n_labels: int, positions: NDArray[np.intp]
+) -> None:
+    """Positions in w: of each feature and of the bias, of one sign in the scores or of two."""
+    rows, w = data.n_features + 1, np.zeros(model.n_weights(data, n_labels))
+    trial.equal("`site_weights` has a row for each feature and one for the bias", len(positions), rows)
+    signed = np.isin(positions, model.nonnegative_weights(data, n_labels))
+    distinct = len(np.unique(positions)) == positions.size
+    trial.holds("`site_weights` are distinct weights of either sign", distinct and not signed.any())
+    ones = np.hstack([data.features @ np.eye(data.n_features), np.ones((data.n_sites, 1))])
+    for row in {0, rows - 1}:
+        w[:] = 0.0
+        w[positions[row]] = 1.0
+        scores = np.abs(model.potentials(w, data, n_labels).unary)
+        how = "a weight of `site_weights` multiplies its feature, and the bias 1"
+        trial.close(how, scores, np.abs(ones[:, [row] * n_labels]), 1e-6, _CLOSE)
 
 
 def _random_weights(model: Model, data: Dataset, n_labels: int, rng: np.random.Generator) -> Floats:
