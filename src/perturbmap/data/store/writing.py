@@ -50,8 +50,8 @@ def write_store(
 
     dtype : type of features on disk, "float16", "float32" (the default) or "float64". Sparse features take one of the
         last two, for the values that are there; values that are all 1 are not kept
-    shard_bytes : about how many bytes of features a shard holds. Training shuffles shards, and examples inside a
-        shard: examples that are alike should not lie together, so shuffle before you write.
+    shard_bytes : about how many bytes the features of a shard take. Training shuffles shards, and examples inside
+        a shard: examples that are alike should not lie together, so shuffle before you write.
     append : whether to add to a store that is there; without it, such a store is an error
     """
     if dtype not in (None, *DTYPES):
