@@ -539,5 +539,5 @@ def test_a_bound_given_all_sites_is_log_z() -> None:
     given = np.array([1, -1, -1, 0, -1, -1], dtype=np.int32)
     log_z = BruteForce().log_partition(f, given)[0][0]
     assert upper_bound(BinaryGraph(), f, given, 4, 0, 9) == pytest.approx((log_z, 0.0))
-    with pytest.raises(ValueError, match=r"n_conditioned must leave 1,024 bounds to combine, but 12 sites"):
+    with pytest.raises(ValueError, match=r"n_conditioned must leave at most 1,024 bounds to combine, but 12 sites"):
         pm.log_partition(BinaryGraph(), f, n_conditioned=12)

@@ -58,7 +58,7 @@ With --out DIR, writes the whole results in the competitions' formats:
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="For an estimate that converges, where nothing is exact; 0: the bound, and marginals of perturb-and-MAP.",
+    help="Time for an estimate that converges, where nothing is exact; 0: the bound, and perturb-and-MAP marginals.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")

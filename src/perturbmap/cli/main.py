@@ -63,7 +63,7 @@ class GoesOn(click.Group):
 
 @cli.group(cls=GoesOn)
 def reproduce() -> None:
-    """Regenerate the paper's tables.
+    """Run the experiments: the paper's tables, and two that are not in it.
 
     Each experiment writes results.json and report.html into a folder. Interrupted, the same command goes on where it
     stopped.

@@ -26,8 +26,8 @@ def prepare_voc(
 
     PATH is VOCdevkit, or the folder VOC2012 in it. With --sbd, all VOC segmentation images of the class are the small
     training set, and the test set is drawn from the images that only SBD has masks for; without, VOC's "train" is
-    small and its "val" is the test set. Images with boxes alone are medium; for horses, VOC's action set gives
-    unlabelled ones.
+    small and its "val" is the test set. Images with boxes alone are the medium set; for horses, VOC's action set
+    gives unlabelled images.
     """
     with while_loading():
         from perturbmap.cli.plainly import plainly

@@ -96,7 +96,7 @@ def segment() -> None:
     type=click.IntRange(min=32),
     default=400,
     show_default=True,
-    help="Larger images are looked at in this size, in pixels of the longer side; results have their own.",
+    help="Larger images are shrunk to this many pixels of the longer side; results keep the size of the image.",
 )
 @click.option(
     "--l2",

@@ -126,7 +126,7 @@ def with_unseen(y: Sequence[Any], data: Dataset, classes: list[Hashable]) -> lis
     unseen = _in_order(labels - set(classes))
     if unseen and len(unseen) == len(labels):
         raise ValueError(
-            f"y must hold labels that were learned, as {classes}, but {unseen[0]!r} is none of them, nor are others."
+            f"y must hold labels that were learned, {classes}, but holds only others, such as {unseen[0]!r}."
         )
     return [*classes, *unseen]
 

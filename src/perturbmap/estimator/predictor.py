@@ -57,21 +57,21 @@ class StructuredPredictor(BaseEstimator):
     """Predicts the labels of structured examples.
 
     X is a list of examples: feature matrices, `Example`, or sentences of tokens with named features, as
-    `TokenFeatures` takes them. An entry of y is a sequence of labels (any hashable
-    values, such as the names of tags; -1 or None where a site's label is not known), None for an unlabelled example,
-    or an array ``(n_sites, n_labels)`` of probabilities.
+    `TokenFeatures` takes them. An entry of y is a sequence of labels (any hashable values, such as the names of tags;
+    -1 or None where a site's label is not known), None for an unlabelled example, or an array ``(n_sites, n_labels)``
+    of probabilities.
 
-    model : features to potentials; `SequenceModel` by default
+    model : how features become potentials; `SequenceModel` by default
     structure : which labellings there are, and how the best is found; `Chain` by default
     objective : what learning maximises; `MarginalLogLikelihood` of the Hamming loss by default
     l2 : weight of the penalty ``l2/2 ||w||^2``
-    solver : what maximises it; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a
+    solver : what maximises the objective; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a
         `MarginalLogLikelihood` of fewer than 32 examples, `DoubleSGD` for the rest
     unlabelled_weight : kappa, the weight of examples that are not fully labelled
-    hard_labels : complete their labels by the best labelling, not by marginals
+    hard_labels : whether unknown labels are completed by the best labelling, not by marginals
     calibration : number of cross-validation folds from which marginals are calibrated, by a scale of the potentials
         and a shift of the log-odds: for probabilities by their likelihood, for `Decoding.LOSS_AWARE` by its loss.
-        None fits none
+        None: no calibration
     decoding : which labelling ``predict`` returns
     task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
     n_perturbations : how many perturbations marginals are estimated from
@@ -185,7 +185,7 @@ class StructuredPredictor(BaseEstimator):
         return {name: value for name, value in self.get_params(deep=False).items() if name not in idle}
 
     def fit_warm(self, X: Sequence[Any], y: Sequence[Any], state: State | None) -> State:
-        """A fit that begins at the state that one with another l2 ended with; returns its own, for the next.
+        """Fits from the state in which a fit with another l2 ended; returns its own state, for the next.
 
         `regularisation_path` fits like this. The state is that of phase 1, on the fully labelled examples.
         """
@@ -262,7 +262,7 @@ class StructuredPredictor(BaseEstimator):
     def partial_fit(
         self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
     ) -> StructuredPredictor:
-        """About one pass over fully labelled examples, from the weights so far.
+        """Learns from about one pass over fully labelled examples, from the weights so far.
 
         ``classes`` are needed the first time.
         """
@@ -320,10 +320,10 @@ class StructuredPredictor(BaseEstimator):
     # Prediction.
 
     def predict(self, X: Sequence[Any], *, marginals: Sequence[Floats] | None = None) -> list[NDArray[Any]]:
-        """Labels, one array for each example, decoded as ``decoding`` says.
+        """Predicts labels, one array for each example, decoded as ``decoding`` says.
 
-        ``marginals`` are those of `predict_marginals`, where they are known already and ``decoding`` needs them: not
-        where `Decoding.LOSS_AWARE` has a calibration of its own.
+        ``marginals`` are those of `predict_marginals`, which are then not computed again. `Decoding.MAP` needs none,
+        and `Decoding.LOSS_AWARE` computes others where it has a calibration of its own.
         """
         data, learned = self._question(X)
         q = None
@@ -363,8 +363,8 @@ class StructuredPredictor(BaseEstimator):
 
         A label that the fit has not seen is one that the prediction misses.
 
-        By default that is the share of right sites, but of a `LogLikelihood` and an `ExactLogLikelihood`, which learn
-        whole labellings, the share of examples without a mistake: ``task_loss=Hamming()`` counts sites there too.
+        By default that is the share of right sites. For `LogLikelihood` and `ExactLogLikelihood`, which learn whole
+        labellings, it is the share of examples without a mistake, unless ``task_loss=Hamming()`` counts sites.
         """
         losses = self.losses(X, y)
         if np.isnan(losses).all():
@@ -410,8 +410,8 @@ class StructuredPredictor(BaseEstimator):
         """The estimator that `save` wrote; ValueError for a damaged, truncated, forged or foreign file.
 
         ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with. A file runs no
-        code, and takes as much memory as it has bytes, about; weights that are zero, of which it has bits, as many
-        numbers.
+        code, and takes about as much memory as it has bytes; but a weight that is zero has a bit in the file, and a
+        number in memory.
         """
         if not isinstance(parts, (list, tuple)) or not all(isinstance(part, type) for part in parts):
             raise TypeError(f"parts must be a list of classes, such as [MyModel], but is {parts!r}.")

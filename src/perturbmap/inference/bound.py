@@ -46,7 +46,7 @@ def log_partition_bound(
     if not np.isfinite(values).all():
         raise ValueError(
             f"{type(structure).__name__} is approximate and gives no upper bound on the maximum "
-            "(maximise_with_bound), so that nothing here would bound log Z."
+            "(maximise_with_bound), so that nothing here bounds log Z: write one, or use an exact structure."
         )
     # Row by row: the order of a sum must not depend on the batch.
     mean = np.array([row.mean() for row in values], dtype=np.float64)

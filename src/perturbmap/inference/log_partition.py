@@ -25,7 +25,7 @@ _MOST_CONDITIONS = 1024
 
 
 class LogPartition(NamedTuple):
-    """log Z of each example: what it is about, what it is not below, and what it is not above.
+    """log Z of each example: an estimate, a lower bound, an upper bound, and an interval.
 
     estimate : converges to log Z with the number of particles
     lower : its mean is not above log Z
@@ -77,8 +77,8 @@ def log_partition(
     n_sites = check_count("n_conditioned", n_conditioned)
     if f.n_labels ** (n_sites - 1) > _MOST_CONDITIONS:
         raise ValueError(
-            f"n_conditioned must leave {_MOST_CONDITIONS:,} bounds to combine, but {n_sites} sites of {f.n_labels} "
-            "labels are more: condition on fewer."
+            f"n_conditioned must leave at most {_MOST_CONDITIONS:,} bounds to combine, but {n_sites} sites of "
+            f"{f.n_labels} labels have more: condition on fewer."
         )
     method = Converging(n_particles, n_groups, tolerance=tolerance, max_seconds=max_seconds, callback=callback)
     answers = method.answers(structure, f, known, seed, wants_log_z=True)

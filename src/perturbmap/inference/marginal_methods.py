@@ -157,7 +157,7 @@ class PinnedMarginals(PerturbedMethod):
         return values
 
     def link(self, mean: Floats, impossible: Mask) -> Floats:
-        """See `MarginalMethod.link`: the softmax of the average."""
+        """See `PerturbedMethod.link`: the softmax of the average."""
         return softmax(np.where(impossible, -np.inf, mean) if impossible.any() else mean)
 
     def with_pullback(

@@ -1,4 +1,4 @@
-"""Marginals by perturb-and-MAP, whatever the method."""
+"""Marginals of potentials, by whatever method."""
 
 from __future__ import annotations
 

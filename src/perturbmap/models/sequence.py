@@ -18,8 +18,8 @@ from perturbmap.support.checks import check_number
 class SequenceModel(LinearModel):
     """``f(y) = sum_d (U[:, y_d] @ x_d + b[y_d]) + sum_e T[y_i, y_j] + first[y of roots] + last[y of leaves]``.
 
-    Edges run from parent to child; on a chain, left out of the examples, the root is the first site and the leaf
-    the last. Features may be dense or sparse.
+    Edges run from parent to child. Where examples have no edges they are chains, whose root is the first site and
+    whose leaf is the last. Features may be dense or sparse.
 
     min_count : how often a sparse feature must be seen with a label in the examples that are learned from to have a
         weight for it; the other weights stay zero. 0 learns them all, as those of dense features always are.

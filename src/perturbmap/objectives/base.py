@@ -46,7 +46,7 @@ class Objective(Part):
     @property
     @abstractmethod
     def task_loss(self) -> TaskLoss:
-        """The loss whose row of Table 1 this is."""
+        """The task loss that belongs to the objective (Table 1 of the paper)."""
 
     @abstractmethod
     def label_weights(self, known: SiteLabels) -> Floats:

@@ -27,12 +27,12 @@ class LBFGS(Solver[LBFGSState]):
     memory : past gradients from which the curvature is estimated
     n_draws, max_draws : draws of each example's noise, at first and at most
     l1 : above 0, ``l1 ||w||_1`` is a penalty beside that of ``l2``: weights that gain little become zero, and the
-        model's file is the smaller. (crfsuite's ``c1``, divided by the number of examples.)
+        model's file becomes smaller. (crfsuite's ``c1``, divided by the number of examples.)
 
     What is exact ends with a certificate. The penalty makes the problem strongly concave, so that the gradient g at w
     bounds what is left: for weights without bounds, ``||g||^2 / (2 l2)``. (Where the objective is not concave in w,
-    as `ExactMarginalLogLikelihood`, the likelihood of partly known labels and models that are not linear are not, it
-    is a rule to stop, no more.)
+    as with `ExactMarginalLogLikelihood`, partly known labels or a model that is not linear, this is only a rule to
+    stop.)
 
     What is estimated under noise is solved for a fixed set of draws, until it rises by less than half of
     ``tolerance`` in ten iterations. Then the draws are doubled, and it goes on from there: until that has changed the

@@ -17,7 +17,7 @@ from perturbmap.support.checks import check_count
 
 @final
 class BruteForce(SummableStructure):
-    """Lists every labelling of every example. For tests and for a few sites.
+    """Lists every labelling of every example: for tests, and for a few sites.
 
     ``allowed(y)`` may leave labellings out: ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. Ties go
     to the first labelling in lexicographic order. ``max_labellings`` guards against a mistake.
@@ -123,7 +123,7 @@ class BruteForce(SummableStructure):
         if count > self.max_labellings:
             raise ValueError(
                 f"BruteForce would list {count:.0g} labellings of example {n}; its limit is {self.max_labellings} "
-                "(max_labellings). Use Chain, Tree, BinaryGraph, Matching or FromSolver."
+                "(max_labellings). Use Chain, Tree, BinaryGraph, Graph, Matching or FromSolver."
             )
         grids = np.meshgrid(*choices, indexing="ij") if choices else []
         columns = np.stack([g.ravel() for g in grids], axis=1) if choices else np.zeros((1, 0))

@@ -88,7 +88,7 @@ class SummableStructure(Structure):
         return labels
 
     def entropy(self, f: Potentials, given: ArrayLike | None = None) -> Floats:
-        """``-sum_y P(y) log P(y)`` of each example in nats, ``(..., n_examples)``: how open its labelling is."""
+        """``-sum_y P(y) log P(y)`` of each example in nats, ``(..., n_examples)``: how uncertain its labelling is."""
         known = check_given(f, given)
         values = np.empty((len(f.stack), len(f)))
         for i in range(len(f)):

@@ -61,7 +61,7 @@ class _Forest(CompiledStructure, SummableStructure):
         if transitions.labels is not None and list(transitions.labels) != list(classes):
             raise ValueError(
                 f"allowed was made for the labels {list(transitions.labels)}, but the classes are {list(classes)}: "
-                "make it for those, in this order, or name the classes with classes=."
+                "make it for these, in this order, or name the classes with classes=."
             )
         transitions.rules(len(classes))
 
@@ -230,7 +230,7 @@ class Chain(_Forest):
     >>> log_z.round(3)
     array([4.27])
 
-    The best labellings, exact samples, how open the labelling is, and the probability of part of it:
+    The best labellings, exact samples, how uncertain the labelling is, and the probability of part of it:
 
     >>> pm.Chain().k_best(f, 2)
     (array([[1, 1, 1],

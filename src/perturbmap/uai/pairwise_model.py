@@ -98,7 +98,7 @@ def _check_evidence(graph: FactorGraph, evidence: Mapping[int, int]) -> None:
     if sum(graph.cardinalities) > _most_numbers(graph):
         raise ValueError(
             f"the variables have {sum(graph.cardinalities):.1g} labels in all; the limit is "
-            f"{_most_numbers(graph):.1g}, for a model that says so little of them."
+            f"{_most_numbers(graph):.1g} for a model with so few numbers in its tables."
         )
 
 

@@ -48,11 +48,11 @@ def write_store(
     soft ones, and ``classes`` names all their values. Where an example is bad, or the disk is full, the shards before
     it are there when the error comes.
 
-    dtype : of features on disk, "float16", "float32" (the default) or "float64"; of sparse ones, that of the values
-        which are there, one of the last two, and values that are all 1 are not kept
-    shard_bytes : of features in a shard, about. Training shuffles shards, and examples inside a shard: examples that
-        are alike should not lie together, so shuffle before you write.
-    append : to a store that is there; without it, such a store is an error
+    dtype : type of features on disk, "float16", "float32" (the default) or "float64". Sparse features take one of the
+        last two, for the values that are there; values that are all 1 are not kept
+    shard_bytes : about how many bytes the features of a shard take. Training shuffles shards, and examples inside
+        a shard: examples that are alike should not lie together, so shuffle before you write.
+    append : whether to add to a store that is there; without it, such a store is an error
     """
     if dtype not in (None, *DTYPES):
         raise ValueError(f'dtype must be "float16", "float32" or "float64", but is {dtype!r}.')
