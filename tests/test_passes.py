@@ -41,7 +41,7 @@ def test_equal_weights_change_nothing() -> None:
     assert sorted(plain.order(0).tolist()) == list(range(12))
 
 
-@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize("size", [1, 5, 39])
 def test_a_pass_has_an_example_as_often_as_it_counts(size: int) -> None:
     """Rounded up or down; what a step has twice is there once, with twice the weight."""
     weights = heavy(40, 4, 0.5)
@@ -77,6 +77,13 @@ def test_the_gradient_of_steps_has_the_mean_of_all_examples_and_less_variance() 
     rng = np.random.default_rng(1)
     evenly = np.stack([seen(i, weights[i]) for i in (rng.permutation(40)[:size] for _ in range(2000))])
     assert drawn.var(axis=0).sum() < 0.5 * evenly.var(axis=0).sum()
+
+
+def test_a_step_of_all_examples_leaves_nothing_to_chance() -> None:
+    """Its gradient is that of all: each example is there once, with its own weight."""
+    batch = Passes(weighted(heavy(40, 4, 0.5))).batch(3, 40)
+    assert batch.weights is None
+    np.testing.assert_array_equal(batch.indices, np.arange(40))
 
 
 def test_an_example_without_weight_is_never_looked_at() -> None:

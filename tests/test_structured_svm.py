@@ -173,6 +173,6 @@ def test_the_subgradient_method_agrees(rng: np.random.Generator) -> None:
     """The same hinge by DoubleSGD with the paper's step ends near the same optimum, from above."""
     p = hinge_problem("chain", rng)
     optimum = quadratic_program(p)
-    solver = DoubleSGD(n_passes=6000, batch_size=3, step=PlainStep())
+    solver = DoubleSGD(n_passes=3000, batch_size=3, step=PlainStep())
     w = solver.run(p, solver.start(p)).average
     assert optimum <= -p.objective_at(w) <= 1.01 * optimum

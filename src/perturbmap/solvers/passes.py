@@ -40,7 +40,12 @@ class Passes:
         self._shares = None if self._mean == 0 or np.ptp(weights) == 0 else weights / self._mean
 
     def batch(self, h: int, size: int) -> Batch:
-        """The examples of step h, the first being 1: the next ones, from one pass into the next."""
+        """The examples of step h, the first being 1: the next ones, from one pass into the next.
+
+        Where weights differ and a step has room for all examples, it has each of them, with its weight.
+        """
+        if self._shares is not None and size >= self._n:
+            return Batch(np.arange(self._n))
         first, last = (h - 1) * size, h * size - 1
         indices = self.order(first // self._n)[first % self._n : first % self._n + size]
         if last // self._n != first // self._n:
