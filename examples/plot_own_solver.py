@@ -53,7 +53,7 @@ def hike() -> tuple[pm.Example, np.ndarray]:
 
 X, y = zip(*(hike() for _ in range(80)), strict=True)
 # One maximisation per example and step is what a log-likelihood needs; a marginal likelihood would need all pins.
-paths, solver = pm.FromSolver(best_path), pm.DoubleSGD(n_passes=6, batch_size=4)
+paths, solver = pm.FromSolver(best_path), pm.DoubleSGD(n_passes=10, batch_size=4)
 learner = pm.StructuredPredictor(structure=paths, objective=pm.LogLikelihood(), solver=solver, random_state=0)
 learner.fit(X[:40], y[:40])
 learned = np.diff(learner.coef_[:10].reshape(5, 2), axis=1)[:, 0]  # the score of a cell on the path, less that off it

@@ -13,8 +13,9 @@ draws, and the differences are taken in the other half, so that nothing is fitte
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
-from scipy.special import ndtri
 
 from perturbmap.potentials import Floats, Labels, Mask
 from perturbmap.potentials.site_arrays import one_hot
@@ -66,7 +67,7 @@ class _Features:
             signs[np.arange(len(q)), usual] += sign
         m = int(signs.max(axis=-1, initial=0).sum())
         share = (np.count_nonzero(is_one) + 0.5) / (len(is_one) + 1)
-        self._c = float(np.pi * np.sqrt(m / 3) * ndtri(share))
+        self._c = float(np.pi * np.sqrt(m / 3) * NormalDist().inv_cdf(share))
         self._mean = mean_distance(m, self._c)
         self._log_q, self._linear = np.log(q), np.stack([q, signs], axis=-1).reshape(-1, 2)
 
