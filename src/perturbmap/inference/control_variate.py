@@ -32,14 +32,12 @@ def subtract(values: Floats, labels: Labels, noise: Floats) -> Floats:
     """
     rest = values.copy()
     finite = np.isfinite(values).all(axis=0)
-    halves = np.arange(len(values)) % 2
+    halves = slice(0, None, 2), slice(1, None, 2)
     with one_blas_thread():
-        for half in (0, 1):
-            mine, other = halves == half, halves != half
-            features = _Features(labels[other], noise.shape[-1])
-            of_draws = features(noise)
-            coefficients = _fit(of_draws[other], values[other][:, finite])
-            rest[np.ix_(mine, finite)] -= of_draws[mine] @ coefficients
+        for mine, other in (halves, halves[::-1]):
+            of_draws = _Features(labels[other], noise.shape[-1])(noise)
+            coefficients = _fit(of_draws[other], values[other, finite])
+            rest[mine, finite] -= of_draws[mine] @ coefficients
     return rest
 
 

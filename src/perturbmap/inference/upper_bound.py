@@ -23,7 +23,7 @@ from perturbmap.structures.base import InfeasibleError, Structure
 
 _DOMAIN, _TRIAL = Domain(Purpose.BOUND, 1), Domain(Purpose.BOUND, 2)
 # Draws by which sites are chosen, for each of them, and how many sites these are chosen among.
-_TRIALS, _CANDIDATES = 8, 32
+_TRIALS, _CANDIDATES = 6, 16
 # Draws are left out in so many groups, for the standard error.
 _GROUPS = 16
 
@@ -103,9 +103,9 @@ def _summed_over(structure: Structure, f: Potentials, known: Labels, site: int, 
         part = slice(first, first + len(z))
         labels[part], pinned = _pinned(structure, perturb(f, z), known, site)
         values[part], noise[part] = pinned - z[:, site], z
-    others = known < 0
-    others[site] = False
-    return subtract(values, labels[:, others], noise[:, others])
+    others = np.flatnonzero(known < 0)
+    others = others[others != site]
+    return subtract(values, labels.take(others, axis=1), noise.take(others, axis=1))
 
 
 def _pinned(structure: Structure, f: Potentials, known: Labels, site: int) -> tuple[Labels, Floats]:
