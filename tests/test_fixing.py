@@ -132,6 +132,16 @@ def test_what_cannot_be_fixed_is_refused() -> None:
         _core.FixedCuts(two.to_core(None), 1)
 
 
+def test_exchanged_labels_cancel_what_noise_adds_to_a_difference_of_modes() -> None:
+    """All zeros and all ones, with equal scores and hardly anything else: guesses are equal, whatever the draw."""
+    f = Potentials(np.zeros((20, 2)), pm.potts(50.0), pm.grid_edges(4, 5))
+    for group in range(5):
+        kept = KeptGuesses.of(ONE, f, None, 0, group, n_particles=4)
+        assert kept is not None
+        zero, one = kept(np.full((1, 20), -1, dtype=np.int32), np.array([7]))[0, 0]
+        assert abs(zero - one) < 1e-9
+
+
 def test_guesses_are_those_of_pins_that_are_begun_again() -> None:
     """For the same perturbations: a guess does not depend on what is kept."""
     rng = np.random.default_rng(3)

@@ -43,6 +43,20 @@ class Guesses(ABC):
         """Told of the particles that are left: what the parent of each was, and its label of the site."""
 
 
+def _noise(f: Potentials, seed: int, n: int, group: int, n_threads: int) -> Floats:
+    """The perturbations of a group, (n, n_sites, n_labels); of two labels every other one with labels exchanged.
+
+    How much better one labelling is than another is their difference and the noise of the labels that differ, whose
+    sign is the opposite when labels are exchanged: what it adds to the difference of two modes cancels.
+    """
+    if f.n_labels != 2:
+        return gumbel_noise(f, seed, n, group * _MOST, n_threads, domain=PARTICLES)
+    noise = np.empty((n, f.n_sites, 2))
+    noise[::2] = gumbel_noise(f, seed, -(-n // 2), group * _MOST, n_threads, domain=PARTICLES)
+    noise[1::2] = noise[: n - n % 2 : 2, :, ::-1]
+    return noise
+
+
 @final
 class PinnedGuesses(Guesses):
     """Mean pinned values given what is fixed; all particles see the same perturbations, at every step.
@@ -68,7 +82,7 @@ class PinnedGuesses(Guesses):
         f, k, n = self._f, self._f.n_labels, len(given)
         n_draws = int(np.clip(_EACH * self._n // n, _FEWEST, _MOST))
         n_threads = threads(self._structure.n_threads)
-        noise = gumbel_noise(f, self._seed, n_draws, self._group * _MOST, n_threads, domain=PARTICLES)
+        noise = _noise(f, self._seed, n_draws, self._group, n_threads)
         mask = np.zeros((f.n_sites, k), dtype=bool)
         mask[sites] = True
         means = np.empty((n, len(sites), k))
@@ -106,7 +120,7 @@ class KeptGuesses(Guesses):
     ) -> KeptGuesses | None:
         """Those of so many particles at most; None where the structure keeps nothing."""
         n_threads = threads(structure.n_threads)
-        noise = gumbel_noise(f, seed, _EACH, group * _MOST, n_threads, domain=PARTICLES)
+        noise = _noise(f, seed, _EACH, group, n_threads)
         if given is not None:
             noise[:, given >= 0] = 0.0
         fixing = structure.fixing(perturb(f, noise), given, n_particles)
