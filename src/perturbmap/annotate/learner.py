@@ -12,6 +12,7 @@ from typing import Any, final
 
 from perturbmap.annotate.folder import AnnotationFolder
 from perturbmap.images import Segmenter
+from perturbmap.support.files import clear_leftovers
 from perturbmap.support.threads import threads
 
 # Stages that a newer mask ends: what they have done is on disk, and the next lesson goes on from there.
@@ -57,13 +58,14 @@ class Learner:
             self._lock.notify_all()
 
     def close(self) -> None:
-        """Ends the lesson under way; the model on disk stays as it is."""
+        """Ends the lesson under way; the model on disk stays as it is, and no file is left half written."""
         with self._lock:
             self._is_closed = True
             if self._process is not None:
                 self._process.kill()
             self._lock.notify_all()
         self._thread.join()
+        clear_leftovers(self._folder.masks)
 
     def order(self) -> list[str]:
         """The names of all photos, the most useful to mark first.
