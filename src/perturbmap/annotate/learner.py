@@ -65,7 +65,9 @@ class Learner:
                 self._process.kill()
             self._lock.notify_all()
         self._thread.join()
-        clear_leftovers(self._folder.masks)
+        for path in (self._folder.masks, *self._folder.masks.rglob("*")):
+            if path.is_dir():
+                clear_leftovers(path)
 
     def order(self) -> list[str]:
         """The names of all photos, the most useful to mark first.
