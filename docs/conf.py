@@ -48,7 +48,7 @@ nitpick_ignore_regex = [
     ),
     (
         r"py:.*",
-        r"(Tensor|Ragged|Make|Definition|Part|FromMarginals|SpanLike|ExactMarginals|Sentences|Mark|Painted|Cells)",
+        r"(Tensor|Ragged|Make|Definition|Part|FromMarginals|SpanLike|ExactMarginals|Sentences|Mark|Painted|Cells|Fixing)",
     ),
     (r"py:.*", r"TypeAliasForwardRef"),  # of one of these in a union, as Sphinx makes it
     # Type variables.
