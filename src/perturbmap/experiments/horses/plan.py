@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -90,6 +90,7 @@ COLUMNS: dict[str, Column] = {
     "70": Column("70 images", 70),
 }
 KAPPAS = (0.1, 1.0, 10.0)
+QUICK_KAPPA = 1.0
 #: The columns in which l2 is searched for: the fewest masks, and all.
 SEARCHED = ("14", "small")
 N_SMALL = 147
@@ -100,9 +101,9 @@ class Effort:
     """How much is done.
 
     n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
-    n_weak_steps : the same for all images, beginning there
+    n_weak_steps : the same for all images, beginning there; half as many where kappa is searched for
     tolerance, max_draws : of `LBFGS`
-    n_passes, n_weak_passes : the same of the structured SVM, at most; it stops at a gap of 1 %
+    n_passes, n_weak_passes : passes of the structured SVM, at most, in the same way; it stops at a gap of 1 %
     n_draws : draws of 14 masks; of these, n_searched_draws in which l2 and kappa are searched for
     n_curve_draws : draws of 5, 30 and 70 masks
     n_folds : of cross-validation, by which every model is calibrated
@@ -133,6 +134,10 @@ class Effort:
         """Those in which l2 is searched for; with weak labels, kappa."""
         return self.draws(column)[: self.n_searched_draws]
 
+    def of_search(self) -> Effort:
+        """Half the steps with weak labels: which kappa is best shows long before the objective comes to rest."""
+        return replace(self, n_weak_steps=self.n_weak_steps // 2, n_weak_passes=self.n_weak_passes // 2)
+
 
 QUICK_COLUMNS = ("small", "14", "14+boxes", "14+nothing")
 QUICK = Effort(
@@ -155,6 +160,8 @@ QUICK = Effort(
 class Task:
     """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa).
 
+    is_held_out : whether a part of the masks is held out, and judged, one part after the other
+    is_search : whether that is done to choose kappa: with the effort of a search, and never for a table
     calibrations : of each, for probabilities and for decoding, where they are known; a held-out task finds them
     """
 
@@ -163,11 +170,12 @@ class Task:
     draw: int
     choices: tuple[tuple[float, float], ...]
     is_held_out: bool = False
+    is_search: bool = False
     calibrations: tuple[list[list[float]], ...] = ()
 
     def key(self, l2: float, kappa: float) -> str:
         """The name of one among the results."""
-        held_out = "held out/" if self.is_held_out else ""
+        held_out = "searched/" if self.is_search else "held out/" if self.is_held_out else ""
         weight = f"/kappa {kappa:g}" if kappa else ""
         return f"{held_out}{self.column}/{self.method}/draw {self.draw}/l2 {l2:g}{weight}"
 
@@ -193,27 +201,35 @@ class Choices:
         """(l2, kappa) of both decodings, once if they are the same."""
         return tuple(dict.fromkeys(self.best(column, method, decoding.name) for decoding in DECODINGS))
 
-    def weak(self, column: str, method: str) -> tuple[tuple[float, float], ...]:
-        """All (l2, kappa) that are tried with weak labels, for one decoding or the other."""
-        tried = (choice for decoding in DECODINGS for choice in self._weak(column, method, decoding.name))
-        return tuple(dict.fromkeys(tried))
+    def kappas(self, column: str, method: str) -> tuple[tuple[float, float], ...]:
+        """What is tried first with weak labels: every kappa, with the l2 of the masks alone, of both decodings."""
+        l2s = dict.fromkeys(self.l2(COLUMNS[column].base, method, decoding.name) for decoding in DECODINGS)
+        return tuple((l2, kappa) for l2 in l2s for kappa in KAPPAS)
 
-    def _weak(self, column: str, method: str, decoding: str) -> list[tuple[float, float]]:
-        """Every kappa with the l2 of the masks alone, and with the next smaller one: there are more examples now."""
+    def smaller(self, column: str, method: str) -> tuple[tuple[float, float], ...]:
+        """What is tried then: the best kappa of each decoding, with the next smaller l2."""
+        found = (self._smaller(column, method, decoding.name) for decoding in DECODINGS)
+        return tuple(dict.fromkeys(choice for choice in found if choice is not None))
+
+    def _smaller(self, column: str, method: str, decoding: str) -> tuple[float, float] | None:
+        """There are more examples than masks, so that a smaller penalty may do; None if there is none."""
+        l2, kappa = self._best_kappa(column, method, decoding)
+        at = METHODS[method].l2s.index(l2)
+        return (METHODS[method].l2s[at - 1], kappa) if at else None
+
+    def _best_kappa(self, column: str, method: str, decoding: str) -> tuple[float, float]:
+        """The l2 of the masks alone, and the kappa of least held-out loss with it."""
         l2 = self.l2(COLUMNS[column].base, method, decoding)
-        if not self._effort.is_searched:
-            return [(l2, KAPPAS[1])]
-        l2s = METHODS[method].l2s
-        at = l2s.index(l2)
-        return [(l2, kappa) for l2 in l2s[max(0, at - 1) : at + 1] for kappa in KAPPAS]
+        return l2, min(KAPPAS, key=lambda kappa: self.held_out(column, method, decoding, l2, kappa))
 
     def best(self, column: str, method: str, decoding: str) -> tuple[float, float]:
         """The best (l2, kappa); kappa is 0 where nothing is weak."""
         if not COLUMNS[column].weak:
             return self.l2(column, method, decoding), 0.0
-        tried = self._weak(column, method, decoding)
-        if len(tried) == 1:
-            return tried[0]
+        if not self._effort.is_searched:
+            return METHODS[method].quick_l2, QUICK_KAPPA
+        first, second = self._best_kappa(column, method, decoding), self._smaller(column, method, decoding)
+        tried = [first] if second is None else [first, second]
         return min(tried, key=lambda choice: self.held_out(column, method, decoding, *choice))
 
     def l2(self, column: str, method: str, decoding: str) -> float:
@@ -228,7 +244,8 @@ class Choices:
 
     def held_out(self, column: str, method: str, decoding: str, l2: float, kappa: float) -> float:
         """The held-out loss of a choice, its mean over the draws in which it was searched for."""
-        tasks = [Task(column, method, draw, (), True) for draw in self._effort.searched_draws(column)]
+        is_weak = bool(COLUMNS[column].weak)
+        tasks = [Task(column, method, draw, (), True, is_weak) for draw in self._effort.searched_draws(column)]
         return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))
 
     def test(self, column: str, method: str, draw: int) -> Task:

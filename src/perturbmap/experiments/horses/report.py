@@ -14,7 +14,7 @@ from perturbmap.experiments.horses.experiment import Experiment
 from perturbmap.experiments.horses.findings import TABLES, Cell, Difference, Findings, title
 from perturbmap.experiments.horses.gallery import FALSE, MISSED, OUTLINE, hang
 from perturbmap.experiments.horses.pin_timing import PAPER
-from perturbmap.experiments.horses.plan import COLUMNS, KAPPAS, METHODS, SEARCHED
+from perturbmap.experiments.horses.plan import COLUMNS, KAPPAS, METHODS, QUICK_KAPPA, SEARCHED
 from perturbmap.experiments.horses.reliability import draw_reliabilities, reliabilities
 from perturbmap.experiments.report import chart, check_installed, write_page
 from perturbmap.experiments.results import Results
@@ -90,6 +90,7 @@ def write(results: Results, experiment: Experiment, path: Path) -> Path:
             "parts": {part: len(images) for part, images in horses.parts.items()},
             "n_superpixels": round(horses.data.n_sites / len(horses.data)),
             "effort": asdict(experiment.effort),
+            "quick_kappa": QUICK_KAPPA,
             "cells": findings.cells,
             "summary": _summary(findings, glances),
             "glance": glances,
@@ -279,11 +280,13 @@ def _timing(timing: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kappas(findings: Findings) -> dict[tuple[str, str, str], dict[float, float]]:
-    """Held-out losses by kappa, of every cell with weak labels."""
+    """Held-out losses by kappa, of every cell with weak labels, at the l2 of the masks alone."""
     found = {}
-    for key, cell in findings.cells.items():
-        if COLUMNS[cell.column].weak and findings.held_out(*key) is not None:
-            found[key] = {kappa: 100 * findings.choices.held_out(*key, cell.l2, kappa) for kappa in KAPPAS}
+    for column, method, decoding in findings.cells:
+        if (base := COLUMNS[column].base) and findings.held_out(column, method, decoding) is not None:
+            l2 = findings.choices.l2(base, method, decoding)
+            losses = {kappa: findings.choices.held_out(column, method, decoding, l2, kappa) for kappa in KAPPAS}
+            found[column, method, decoding] = {kappa: 100 * loss for kappa, loss in losses.items()}
     return found
 
 
