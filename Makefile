@@ -62,9 +62,11 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# make bench ONLY=word runs the lines whose name has the word; make bench WRITE=docs/benchmarks.md writes a full run there.
+# make bench ONLY=word runs the lines whose name has the word, SECTION=word the sections; WRITE=docs/benchmarks.md puts
+# the sections that were run in place of those on the page.
 bench: $(VENV)/installed-bench
-	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write "$(WRITE)")
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(if $(SECTION),--section "$(SECTION)") \
+		$(if $(WRITE),--write "$(WRITE)")
 
 $(VENV)/installed-dist: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[dist]"

@@ -3,11 +3,10 @@
 import argparse
 import json
 import os
-import time
 from pathlib import Path
 
 from benchmarks.harness import benchmarks_of, count_of_met, run_sections
-from benchmarks.page import Run, around_the_marks, markdown, write_between_marks
+from benchmarks.page import Run, around_the_marks, write_between_marks
 
 OUT = Path("build/bench.json")
 #: Titles of the sections, and the files whose benchmarks they have.
@@ -29,21 +28,24 @@ SECTIONS = {
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
+parser.add_argument("--section", default="", help="run the sections whose title has this word")
 parser.add_argument(
-    "--write", type=Path, metavar="PAGE", help="put the results of a full run into this Markdown page"
+    "--write", type=Path, metavar="PAGE", help="put the results into this Markdown page, whole sections"
 )
 arguments = parser.parse_args()
+chosen = {title: file for title, file in SECTIONS.items() if arguments.section.lower() in title.lower()}
+if not chosen:
+    parser.error(f"no section has {arguments.section!r} in its title; there are {', '.join(SECTIONS)}.")
 if arguments.write and arguments.only:
-    parser.error("--write is for a full run: leave --only out.")
+    parser.error("--write takes whole sections: leave --only out, or choose by --section.")
 if arguments.write:
     around_the_marks(arguments.write)  # a page without marks is refused now, not after hours
-load, began = os.getloadavg()[0], time.monotonic()
-everything = {title: benchmarks_of(module) for title, module in SECTIONS.items()}
-sections = list(run_sections(everything, arguments.only))
-run = Run.here(load, (time.monotonic() - began) / 60, sections)
+load = os.getloadavg()[0]
+sections = list(run_sections({title: benchmarks_of(file) for title, file in chosen.items()}, arguments.only))
+run = Run.here(load, sections)
 OUT.parent.mkdir(parents=True, exist_ok=True)
 OUT.write_text(json.dumps(run.as_json(), indent=2) + "\n")
 print(f"\n{count_of_met(sections)}; written to {OUT}.")
 if arguments.write:
-    write_between_marks(arguments.write, markdown(run))
+    write_between_marks(arguments.write, run, list(SECTIONS))
     print(f"The page {arguments.write} has them too.")

@@ -47,12 +47,16 @@ class Benchmark:
 
 @dataclass
 class Section:
-    """What one file of benchmarks found: lines, remarks, and the names of those that did not run, with the reason."""
+    """What one file of benchmarks found: lines, remarks, and the names of those that did not run, with the reason.
+
+    It took so many minutes.
+    """
 
     title: str
     lines: list[Line] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    minutes: float = 0.0
 
 
 def interleaved(
@@ -92,9 +96,10 @@ def run_sections(sections: Mapping[str, Sequence[Benchmark]], only: str) -> Iter
         raise SystemExit(f"No benchmark has the word {only!r} in its name. There are:\n  {names}")
     print(f"{'ratio':>8}  {'bar':>7}  met  {'work':<76}  peer", flush=True)
     for title, some in chosen.items():
-        section = Section(title)
+        section, began = Section(title), time.monotonic()
         for benchmark in some:
             _run_into(section, benchmark)
+        section.minutes = (time.monotonic() - began) / 60
         if some:
             yield section
 

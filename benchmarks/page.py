@@ -1,9 +1,10 @@
-"""A run of all benchmarks as Markdown: the machine, the versions, and a table for each section."""
+"""Results of benchmarks as parts of a Markdown page: each section with its tables, the machine, and the versions."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -11,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Section, count_of_met
+from benchmarks.harness import Section
 
-#: What a run is written between; the rest of a page is left alone.
+#: What results are written between; the rest of a page is left alone.
 BEGIN = "<!-- `make bench WRITE=docs/benchmarks.md` writes from here -->"
 END = "<!-- to here -->"
 #: What times depend on: ours, what it rests on, and the peers.
@@ -21,6 +22,7 @@ LIBRARIES = (
     *("perturbmap", "numpy", "scipy", "scikit-learn", "torch"),
     *("PyMaxflow", "python-crfsuite", "gco-wrapper", "pytoulbar2", "pytorch-crf", "torch-struct"),
 )
+_YES, _NO = "yes", "**no**"
 
 
 def processor() -> str:
@@ -46,19 +48,18 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One full run: where and when it was, how busy the machine was at its beginning, and what it found."""
+    """A run of one section or more: where and when it was, how busy the machine was before, and what it found."""
 
     machine: str
     day: str
     load: float
     versions: dict[str, str]
-    minutes: float
     sections: Sequence[Section]
 
     @classmethod
-    def here(cls, load: float, minutes: float, sections: Sequence[Section]) -> Run:
+    def here(cls, load: float, sections: Sequence[Section]) -> Run:
         """A run that was made on this machine and ends now."""
-        return cls(processor(), date.today().isoformat(), load, versions(), minutes, sections)
+        return cls(processor(), date.today().isoformat(), load, versions(), sections)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as numbers, texts, lists and dicts."""
@@ -69,48 +70,50 @@ class Run:
         return found
 
 
-def markdown(run: Run) -> str:
-    """The run as a part of a page."""
-    return "\n".join(_rows(run))
+def parts(run: Run) -> dict[str, str]:
+    """Each section as a part of a page, by its title."""
+    return {section.title: "\n".join(_rows(run, section)) for section in run.sections}
 
 
-def _rows(run: Run) -> Iterator[str]:
+def _rows(run: Run, section: Section) -> Iterator[str]:
     used = ", ".join(f"{name} {number}" for name, number in run.versions.items())
-    yield f"One run of `make bench` on {run.day}: {run.minutes:.0f} minutes on {run.machine}, whose load was"
-    yield f"{run.load:.1f} when it began. {used}."
+    yield f"### {section.title}"
     yield ""
-    yield f"**{count_of_met(run.sections)}.**"
-    for section in run.sections:
-        yield from ("", f"### {section.title}")
-        if section.lines:
-            yield from ("", "| work | beside | ratio | bar | met |", "|---|---|---|---|---|")
-        for line in section.lines:
-            met = "yes" if line.met else "**no**"
-            yield f"| {_cell(line.work)} | {_cell(line.peer)} | {line.ratio_text} | {line.bar_text} | {met} |"
-        if section.remarks:
-            yield ""
-            yield from (f"- {remark}" for remark in section.remarks)
-        if section.skipped:
-            yield ""
-            yield from (f"- *{name}* did not run: {reason}." for name, reason in section.skipped.items())
+    yield f"{run.day}, {section.minutes:.1f} minutes on {run.machine}, whose load was {run.load:.1f} before; {used}."
+    if section.lines:
+        yield from ("", "| work | beside | ratio | bar | met |", "|---|---|---|---|---|")
+    for line in section.lines:
+        met = _YES if line.met else _NO
+        yield f"| {_cell(line.work)} | {_cell(line.peer)} | {line.ratio_text} | {line.bar_text} | {met} |"
+    if section.remarks:
+        yield ""
+        yield from (f"- {remark.strip()}" for remark in section.remarks)
+    if section.skipped:
+        yield ""
+        yield from (f"- *{name}* did not run: {reason}." for name, reason in section.skipped.items())
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def around_the_marks(page: Path) -> tuple[str, str]:
-    """What stands before and after the place for results, the marks among it."""
+def around_the_marks(page: Path) -> tuple[str, str, str]:
+    """What stands before the place for results, the first mark with it; there; and after, with the other mark."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    there, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(
             f"{page} must have the line {BEGIN!r} and after it the line {END!r}: results go between them."
         )
-    return before + begin, end + after
+    return before + begin, there, end + after
 
 
-def write_between_marks(page: Path, text: str) -> None:
-    """Puts a text in place of what stands between the two marks of a page."""
-    before, after = around_the_marks(page)
-    page.write_text(f"{before}\n\n{text}\n\n{after}", encoding="utf-8")
+def write_between_marks(page: Path, run: Run, order: Sequence[str]) -> None:
+    """Puts the sections of a run in place of those of the same titles; others stay, if they are in ``order``."""
+    before, there, after = around_the_marks(page)
+    pieces = re.split(r"^(?=### )", there, flags=re.MULTILINE)[1:]
+    found = {piece.partition("\n")[0].removeprefix("### "): piece.strip() for piece in pieces}
+    found.update(parts(run))
+    text = "\n\n".join(found[title] for title in order if title in found)
+    met, missed = (sum(row.endswith(f"| {word} |") for row in text.splitlines()) for word in (_YES, _NO))
+    page.write_text(f"{before}\n\n**{met} of {met + missed} bars met.**\n\n{text}\n\n{after}", encoding="utf-8")
