@@ -500,6 +500,27 @@ def test_the_upper_bound_is_tighter_and_less_noisy_than_a_g() -> None:
     assert ours[:, 1].mean() == pytest.approx(ours[:, 0].std(), rel=0.6)
 
 
+@pytest.mark.parametrize("n", [16, 50])
+def test_the_error_of_the_upper_bound_is_no_less_than_it_says(n: int) -> None:
+    """Two standard errors hold the mean of 300 runs in nine of ten; one is at most twice what it should be."""
+    f = grid(5, 8, 1.0, 1.0, np.random.default_rng(40))
+    bounds, errors = np.array([upper_bound(BinaryGraph(1), f, None, n, seed) for seed in range(300)]).T
+    assert (np.abs(bounds - bounds.mean()) <= 2 * errors).mean() > 0.9
+    assert errors.mean() < 2 * bounds.std()
+
+
+def test_forbidden_labels_add_nothing_to_the_upper_bound() -> None:
+    """Neither at the site that is summed over, nor at those it is conditioned on."""
+    unary = np.random.default_rng(41).normal(size=(6, 2))
+    unary[[0, 3], 1] = -np.inf
+    f = Potentials(unary, pm.potts(1.0), grid_edges(2, 3))
+    log_z = BruteForce().log_partition(f)[0][0]
+    assert upper_bound(BinaryGraph(), f, None, 16, 0, 6) == pytest.approx((log_z, 0.0))
+    bounds = np.array([upper_bound(BinaryGraph(), f, None, 50, seed, 2) for seed in range(20)])
+    assert bounds[:, 0].mean() > log_z - 4 * bounds[:, 0].std() / math.sqrt(20)
+    assert np.isfinite(bounds).all()
+
+
 def test_layers_and_estimators_know_the_method() -> None:
     """Marginals of a fitted graph model by it; a layer is told that there is no gradient."""
     rng = np.random.default_rng(17)

@@ -6,7 +6,8 @@ Labels.  max_k (log q[d, k] + z[d, k]) has mean zero for probabilities q of the 
 Modes.   Where coupling is strong, whole regions change their labels together. Let a and b be the labels that most
          maximisers of two kinds have. Which kind is best depends on W = sum_d z[d, b_d] - z[d, a_d], over the m sites
          where they differ, and the maximum follows |c + W|, for some c. W is a sum of m logistic variables, whose
-         characteristic function is (pi t / sinh(pi t))^m, so that E |c + W| is a sum over a few hundred t.
+         characteristic function is (pi t / sinh(pi t))^m, so that E |c + W| is a sum over a few hundred t. Of one
+         kind are the draws in which the label pinned is best that is best most often, all others are of the other.
 How much of each is subtracted, is found by least squares. Labels and draws for that are those of one half of the
 draws, and the differences are taken in the other half, so that nothing is fitted to its own noise.
 """
@@ -18,7 +19,6 @@ from statistics import NormalDist
 import numpy as np
 
 from perturbmap.potentials import Floats, Labels, Mask
-from perturbmap.potentials.site_arrays import one_hot
 from perturbmap.support.blas import one_blas_thread
 
 # The penalty on coefficients, as a part of the features' squares: halves of a few dozen draws say little.
@@ -26,18 +26,17 @@ _SHRINKAGE = 0.1
 
 
 def subtract(values: Floats, labels: Labels, noise: Floats) -> Floats:
-    """Values (n, n_values) of draws, less what their noise (n, n_sites, n_labels) explains: the mean stays.
+    """Pinned values (n, n_values) of draws, less what their noise (n, n_sites, n_labels) explains: the mean stays.
 
-    ``labels`` (n, n_sites) are those of the maximisers. What is infinite stays as it is.
+    ``labels`` (n, n_sites) are those of the maximisers. The two halves of the draws must not depend on each other.
     """
     rest = values.copy()
-    finite = np.isfinite(values).all(axis=0)
-    halves = slice(0, None, 2), slice(1, None, 2)
+    middle = len(values) - len(values) // 2
+    halves = slice(0, middle), slice(middle, None)
     with one_blas_thread():
         for mine, other in (halves, halves[::-1]):
-            of_draws = _Features(labels[other], noise.shape[-1])(noise)
-            coefficients = _fit(of_draws[other], values[other, finite])
-            rest[mine, finite] -= of_draws[mine] @ coefficients
+            of_draws = _Features(values[other], labels[other], noise.shape[-1])(noise)
+            rest[mine] -= of_draws[mine] @ _fit(of_draws[other], values[other])
     return rest
 
 
@@ -52,16 +51,16 @@ def _fit(features: Floats, values: Floats) -> Floats:
 
 
 class _Features:
-    """The sums of zero mean that some maximisers suggest."""
+    """The sums of zero mean that some pinned values and maximisers suggest."""
 
-    def __init__(self, labels: Labels, n_labels: int) -> None:
-        hot = one_hot(labels, n_labels)
-        counts = hot.sum(axis=0) + 0.5
+    def __init__(self, values: Floats, labels: Labels, n_labels: int) -> None:
+        is_one = _kinds(values)
+        of_kinds = [_counts(labels[kind], n_labels) for kind in (~is_one, is_one)]
+        counts = of_kinds[0] + of_kinds[1] + 0.5
         q = counts / counts.sum(axis=-1, keepdims=True)
-        is_one = _kinds(hot)
         signs = np.zeros_like(q)
-        for kind, sign in ((~is_one, -1.0), (is_one, 1.0)):
-            usual = hot[kind].sum(axis=0).argmax(axis=-1)
+        for of_kind, sign in zip(of_kinds, (-1.0, 1.0), strict=True):
+            usual = (of_kind + q).argmax(axis=-1)  # where there is no draw of a kind, that of all
             signs[np.arange(len(q)), usual] += sign
         m = int(signs.max(axis=-1, initial=0).sum())
         share = (np.count_nonzero(is_one) + 0.5) / (len(is_one) + 1)
@@ -78,11 +77,15 @@ class _Features:
         return np.stack([separate.sum(axis=-1), mean, np.abs(self._c + w) - self._mean], axis=-1)
 
 
-def _kinds(hot: Floats) -> Mask:
-    """Maximisers of two kinds: on which side they lie of the first principal component."""
-    rows = hot.reshape(len(hot), -1)
-    rows = rows - rows.mean(axis=0)
-    return np.asarray(np.linalg.eigh(rows @ rows.T)[1][:, -1] > 0)
+def _counts(labels: Labels, n_labels: int) -> Floats:
+    """How often each site has each label, (n_sites, n_labels)."""
+    return np.stack([(labels == k).sum(axis=0, dtype=np.float64) for k in range(n_labels)], axis=-1)
+
+
+def _kinds(values: Floats) -> Mask:
+    """Draws of two kinds: those in which another label is best than in most."""
+    best = values.argmax(axis=1)
+    return np.asarray(best != np.bincount(best).argmax())
 
 
 def mean_distance(m: int, c: float) -> float:

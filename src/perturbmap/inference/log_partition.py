@@ -64,7 +64,7 @@ def log_partition(
     Exact where the structure can sum, or the tables stay small when sites are summed out one by one; elsewhere an
     estimate from particles, whose arguments are those of `Converging`, ``tolerance`` in nats. The lower bound is the
     mean logarithm of the groups' unbiased estimates of Z; the upper bound is that of perturb-and-MAP from
-    ``n_perturbations``, four at least, summed over the labels of ``n_conditioned`` sites: every further one makes it
+    ``n_perturbations``, 16 at least, summed over the labels of ``n_conditioned`` sites: every further one makes it
     tighter, and its time longer by the number of labels.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
