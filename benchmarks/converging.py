@@ -183,7 +183,7 @@ def _others(found: list[Cell], how: Callable[[list[float]], float]) -> str:
     return ", ".join(f"{name} {how([cell.log_z[name] for cell in found]):.2g}" for name in names)
 
 
-def wide_bounds() -> Iterator[Line]:
+def wide_bounds() -> Iterator[Line | str]:
     return bounds([grid(14, 20, c, 1.0, FIRST_SEED) for c in COUPLINGS])
 
 

@@ -21,7 +21,7 @@ N_DRAWS, OUR_DRAWS, N_RUNS = 100, 40, 100
 N_PARTICLES, N_PERTURBATIONS = 64, 16
 
 
-def bounds(grids: Sequence[Potentials]) -> Iterator[Line]:
+def bounds(grids: Sequence[Potentials]) -> Iterator[Line | str]:
     """Standard deviation from run to run and CPU time, medians over the grids."""
     spreads, times, gaps = [], [], []
     for f in grids:
@@ -39,8 +39,8 @@ def bounds(grids: Sequence[Potentials]) -> Iterator[Line]:
     yield Line(f"{work}: standard deviation, theirs over ours", "A_G", float(np.median(sd)), 2)
     yield Line(f"{work}: time, ours over theirs", "A_G", float(np.median(cost)), 1.1, at_least=False)
     yield Line(f"{work}: variance x time, theirs over ours", "A_G", float(np.median(sd**2 / cost)), 3.6)
-    print(f"  variance x time of each: {', '.join(f'{v:.3g}' for v in sd**2 / cost)}, from weak to strong coupling")
-    print(f"  lower than A_G by {', '.join(f'{gap:.2g}' for gap in gaps)} nats, from weak to strong coupling")
+    yield f"variance x time of each: {', '.join(f'{v:.3g}' for v in sd**2 / cost)}, from weak to strong coupling"
+    yield f"lower than A_G by {', '.join(f'{gap:.2g}' for gap in gaps)} nats, from weak to strong coupling"
     yield from pins(grids)
 
 
