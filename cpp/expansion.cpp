@@ -11,25 +11,14 @@ constexpr std::size_t few_of = 8;
 constexpr bool is_promising(std::size_t n_remain, std::size_t n_sites) { return 4 * n_remain < 3 * n_sites; }
 }  // namespace
 
-void Expansion::select(std::size_t example, const std::vector<double>& weights) {
+void Expansion::select(std::size_t example, const PottsEdges& edges) {
     example_ = example;
-    const std::size_t n = batch_.sites(example), m = weights.size();
-    const std::int32_t* ends = batch_.edges_of(example);
-    const std::int32_t first_site = static_cast<std::int32_t>(batch_.first_site(example));
-    first_.assign(n + 1, 0);
+    edges_ = &edges;
+    const std::size_t n = edges.n_sites(), m = edges.n_edges();
     total_.assign(n, 0.0);
-    for (std::size_t i = 0; i < 2 * m; ++i) {
-        ++first_[static_cast<std::size_t>(ends[i] - first_site) + 1];
-        total_[static_cast<std::size_t>(ends[i] - first_site)] += weights[i / 2];
-    }
-    for (std::size_t d = 0; d < n; ++d) first_[d + 1] += first_[d];
-    edges_.resize(2 * m);
-    number_.assign(first_.begin(), first_.end() - 1);
-    for (std::size_t e = 0; e < m; ++e) {
-        const std::int32_t i = ends[2 * e] - first_site, j = ends[2 * e + 1] - first_site;
-        edges_[static_cast<std::size_t>(number_[i]++)] = {weights[e], j};
-        edges_[static_cast<std::size_t>(number_[j]++)] = {weights[e], i};
-    }
+    for (std::size_t d = 0; d < n; ++d)
+        for (const auto& [weight, j] : edges.of(d)) total_[d] += weight;
+    number_.resize(n);
     gain_.resize(n);
     proposal_.resize(n);
     cut_unary_.resize(2 * n);
@@ -58,16 +47,16 @@ void Expansion::propose(const double* unary, std::int32_t label, const std::int3
 // Fact (1): leaves sites out, sweep after sweep, until hardly any go: the cut may have the rest. Without branches on gains,
 // which no processor could predict.
 void Expansion::leave_out(std::int32_t label, const std::int32_t* labels) {
-    const Edge* edges = edges_.data();
+    const PottsEdges& edges = *edges_;
     std::int32_t *remain = remain_.data(), *proposal = proposal_.data();
     for (bool is_over = false; !is_over;) {
         std::size_t n_remain = 0;
         for (const std::int32_t d : remain_) {
             const std::int32_t own = labels[d];
             double gain = gain_[d];
-            for (std::int32_t a = first_[d], end = first_[d + 1]; a < end; ++a) {
-                const std::int32_t other = proposal[edges[a].site];
-                gain += edges[a].weight * static_cast<double>((other == label) - (other == own));
+            for (const auto& [weight, j] : edges.of(static_cast<std::size_t>(d))) {
+                const std::int32_t other = proposal[j];
+                gain += weight * static_cast<double>((other == label) - (other == own));
             }
             proposal[d] = gain > 0 ? label : own;
             remain[n_remain] = d;
@@ -86,8 +75,7 @@ void Expansion::load(std::int32_t label, const std::int32_t* labels) {
     for (std::size_t i = 0; i < remain_.size(); ++i) {
         const std::int32_t d = remain_[i];
         double gain = gain_[d];
-        for (std::int32_t a = first_[d], end = first_[d + 1]; a < end; ++a) {
-            const auto [weight, j] = edges_[a];
+        for (const auto& [weight, j] : edges_->of(static_cast<std::size_t>(d))) {
             const bool remains = proposal_[j] != labels[j];
             const int same = labels[j] == labels[d], taken = labels[j] == label;
             gain += 0.5 * weight * static_cast<double>(remains ? 1 - same : 2 * (taken - same));

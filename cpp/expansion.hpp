@@ -21,6 +21,7 @@
 
 #include "batch.hpp"
 #include "max_flow.hpp"
+#include "potts.hpp"
 
 namespace perturbmap {
 
@@ -29,27 +30,21 @@ class Expansion {
    public:
     explicit Expansion(const Batch& batch) : batch_(batch) {}
 
-    // Makes this the example whose labellings are moved; `weights` are those of its edges, all different.
-    void select(std::size_t example, const std::vector<double>& weights);
+    // Makes this the example whose labellings are moved; its edges, no two of which join the same sites, must outlive it.
+    void select(std::size_t example, const PottsEdges& edges);
 
     // Moves `labels` to the best labelling in which sites have taken the label, if it is better; then their score rises
     // from `score`. `unary` is the example's own.
     bool improve(const double* unary, std::size_t label, std::int32_t* labels, double& score);
 
    private:
-    struct Edge {  // as a site sees it
-        double weight;
-        std::int32_t site;
-    };
-
     void propose(const double* unary, std::int32_t label, const std::int32_t* labels);
     void leave_out(std::int32_t label, const std::int32_t* labels);
     void load(std::int32_t label, const std::int32_t* labels);
 
     const Batch& batch_;
+    const PottsEdges* edges_ = nullptr;
     std::size_t example_ = no_example;
-    std::vector<std::int32_t> first_;    // the edges of a site are [first_[site], first_[site + 1])
-    std::vector<Edge> edges_;
     std::vector<double> total_;          // of the weights of each site's edges
     std::vector<double> gain_;           // of each site in its unary potentials
     std::vector<std::int32_t> proposal_; // the labels if all sites that remain take the label: z

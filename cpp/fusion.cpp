@@ -8,17 +8,9 @@
 
 namespace perturbmap {
 
-void Fusion::select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights) {
-    weights_ = &weights;
+void Fusion::select(std::size_t example, const Neighbours& neighbours) {
     neighbours_ = &neighbours;
     example_ = example;
-    is_ready_ = false;
-}
-
-// Makes room for the binary problem; not before one is loaded, since where expansion.hpp does, only pins need it.
-void Fusion::make_room() {
-    if (is_ready_) return;
-    is_ready_ = true;
     const std::size_t n = batch_.sites(example_), m = batch_.n_edges(example_);
     flow_.set_edges(static_cast<int>(n), static_cast<std::int32_t>(batch_.first_site(example_)), batch_.edges_of(example_),
                     static_cast<int>(m));
@@ -32,7 +24,6 @@ void Fusion::make_room() {
 
 // The binary problem: 0 keeps the label, 1 takes the proposal.
 void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t* labels) {
-    make_room();
     const std::size_t n = batch_.sites(example_), m = batch_.n_edges(example_), k = batch_.n_labels;
     const std::size_t first = batch_.first_site(example_);
     const std::int32_t *edges = batch_.edges_of(example_), *given = batch_.given_of(example_);
@@ -52,14 +43,6 @@ void Fusion::load(const double* unary, std::size_t proposal, const std::int32_t*
         const std::size_t p = held_[i] ? static_cast<std::size_t>(proposal_[i]) : a;
         const std::size_t q = held_[j] ? static_cast<std::size_t>(proposal_[j]) : b;
         double* t = tables_.data() + 4 * e;
-        if (!weights_->empty()) {  // the same without a look at the tables, which are many more bytes
-            const double weight = (*weights_)[e];
-            t[0] = weight * static_cast<double>(a == b);
-            t[1] = weight * static_cast<double>(a == q);
-            t[2] = weight * static_cast<double>(p == b);
-            t[3] = weight * static_cast<double>(p == q);
-            continue;
-        }
         const double* table = tables[e];
         t[0] = table[a * k + b];
         t[1] = table[a * k + q];

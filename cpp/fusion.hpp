@@ -34,9 +34,8 @@ class Fusion {
    public:
     explicit Fusion(const Batch& batch) : batch_(batch) {}
 
-    // Makes this the example whose labellings are moved; no two of its edges join the same sites. `weights` are those of
-    // its edges where all tables are Potts (potts.hpp), and empty elsewhere; they must outlive it too.
-    void select(std::size_t example, const Neighbours& neighbours, const std::vector<double>& weights);
+    // Makes this the example whose labellings are moved; no two of its edges join the same sites.
+    void select(std::size_t example, const Neighbours& neighbours);
 
     // Proposals are numbered: labels for all, of which there are K, then steps from the present label, K - 1.
     static std::size_t n_proposals(std::size_t n_labels) { return 2 * n_labels - 1; }
@@ -58,7 +57,6 @@ class Fusion {
     bool is_truncated() const { return is_truncated_; }
 
    private:
-    void make_room();
     void load(const double* unary, std::size_t proposal, const std::int32_t* labels);
     bool cut(const std::int32_t* labels);
     bool cut_keeping(const std::int32_t* labels);
@@ -68,9 +66,8 @@ class Fusion {
 
     const Batch& batch_;
     const Neighbours* neighbours_ = nullptr;
-    const std::vector<double>* weights_ = nullptr;
     std::size_t example_ = no_example;
-    bool is_ready_ = false, is_truncated_ = false;
+    bool is_truncated_ = false;
     MaxFlow flow_;
     PinnedCuts cuts_;
     CutPins pins_;

@@ -23,8 +23,13 @@ void GraphSearch::select(std::size_t example) {
     example_ = example;
     neighbours_.set(batch_, example);
     read_potts(batch_.tables_of(example), batch_.n_edges(example), batch_.n_labels, weights_);
-    if (!weights_.empty()) expansion_.select(example, weights_);
-    fusion_.select(example, neighbours_, weights_);
+    if (!weights_.empty()) {
+        potts_.set(batch_, example, weights_);
+        expansion_.select(example, potts_);
+        pinned_expansions_.select(example, potts_);
+    } else {
+        fusion_.select(example, neighbours_);
+    }
     forests_.select(example, neighbours_, weights_);
     messages_.select(example, neighbours_);
 }
@@ -135,8 +140,15 @@ void GraphSearch::pin(std::size_t copy, std::size_t example, const std::uint8_t*
         pins->fusions.resize(n_proposals_);
         pins->forests.resize(n_sets_);
     }
-    for (std::size_t p = 0; p < n_proposals_; ++p)
-        fusion_.pin(unary, p, labels, score, wanted, values, source_.data(), pins ? &pins->fusions[p] : nullptr);
+    const bool is_potts = !weights_.empty();
+    if (is_potts) pinned_expansions_.set_labels(unary, labels);
+    for (std::size_t p = 0; p < n_proposals_; ++p) {
+        CutPins* const kept = pins ? &pins->fusions[p] : nullptr;
+        if (is_potts)
+            pinned_expansions_.pin(p, score, wanted, values, source_.data(), kept);
+        else
+            fusion_.pin(unary, p, labels, score, wanted, values, source_.data(), kept);
+    }
     for (std::size_t set = 0; set < n_sets_; ++set)
         forests_.pin(unary, set, labels, score, wanted, values, source_.data(),
                      static_cast<std::int32_t>(n_proposals_ + set), pins ? &pins->forests[set] : nullptr);

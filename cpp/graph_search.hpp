@@ -5,7 +5,8 @@
 // Method.     From the best label of each site alone: expansions, label after label, then forests, set after set, until
 //             a whole round improves nothing. Where an expansion has to be truncated, the other proposals and sets take part,
 //             and labels read off tree-reweighted messages are a second start, of which the better end is taken.
-// Potts.      Where all tables are (potts.hpp), expansions are those of expansion.hpp, and no table is truncated.
+// Potts.      Where all tables are (potts.hpp), expansions are those of expansion.hpp, their pins those of
+//             pinned_expansions.hpp, and no table is truncated.
 // Pins.       At the labelling found, every pin is estimated by the proposals of its label and by the forests of its
 //             site; the best is taken. None is higher than the free labelling, which all of them failed to improve.
 // Effort.     Where it is not exact, what was found can be shaken: a random part of the graph gets random labels, and if
@@ -25,6 +26,7 @@
 #include "fusion.hpp"
 #include "forest_moves.hpp"
 #include "neighbours.hpp"
+#include "pinned_expansions.hpp"
 #include "potts.hpp"
 #include "tree_reweighted.hpp"
 
@@ -61,7 +63,8 @@ class GraphSearch {
 
     // `effort` is how often it climbs, at most: from the starts, then from what was found, shaken.
     GraphSearch(const Batch& batch, int effort)
-        : batch_(batch), effort_(effort), fusion_(batch), expansion_(batch), forests_(batch), messages_(batch) {}
+        : batch_(batch), effort_(effort), fusion_(batch), expansion_(batch), pinned_expansions_(batch), forests_(batch),
+          messages_(batch) {}
 
     double maximise(std::size_t copy, std::size_t example, std::int32_t* labels);
     void pin(std::size_t copy, std::size_t example, const std::uint8_t* wanted, std::int32_t* labels, double* values,
@@ -89,7 +92,9 @@ class GraphSearch {
     Neighbours neighbours_;
     std::vector<double> weights_;  // of the edges, where all tables are Potts; empty elsewhere
     Fusion fusion_;
+    PottsEdges potts_;
     Expansion expansion_;
+    PinnedExpansions pinned_expansions_;
     ForestMoves forests_;
     TreeReweighted messages_;
     std::vector<std::int32_t> other_, source_, part_;

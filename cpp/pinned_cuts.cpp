@@ -14,7 +14,7 @@ constexpr int max_repairs = 10000;
 // With fewer trivial pins than one in so many, pins are settled in descending order. Measured on triangulations and
 // grids of 144 to 20,000 sites: settling from neighbour to neighbour took 0.55 to 1.1 times as long with at least one
 // in 50, 0.7 to 1.2 times as long with one in 50 to 1,000, and 0.8 to 2.6 times as long with fewer.
-constexpr std::size_t wanted_per_trivial = 64;
+constexpr std::ptrdiff_t wanted_per_trivial = 64;
 // In trees of more sites than this, one that lost its parent looks for another. Measured: with strong coupling, 0.88 of
 // the time for 150 sites and 0.70 for 2,000; in smaller trees, which are scanned again as quickly, it costs 3% where
 // coupling is moderate, and gains nothing where it is strong.
@@ -30,25 +30,73 @@ void PinnedCuts::begin(std::int32_t n) {
     set_of_.assign(n, -1);
     members_.clear();
     set_begin_.assign(1, 0);
-    reached_.resize(n + 1);
-    dead_.resize(n + 1);
+    reached_.resize(n + 2);
+    dead_.resize(n + 2);
     frames_.clear();
     descending_ = false;
 }
 
 void PinnedCuts::run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
-    const std::int32_t n = flow.n_sites();
-    begin(n);
+    load(flow, wanted, given);
+    settle_all();
+    for (std::int32_t x = 0; x < flow.n_sites(); ++x)
+        if (((given && given[x] >= 0) || is_bound(flow, x)) && (!wanted || wanted[x])) gap_[x] = infinity;
+}
+
+void PinnedCuts::load(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
+    begin(flow.n_sites());
     copy_sides(flow, wanted, given);
+}
+
+void PinnedCuts::settle_all() {
+    const std::ptrdiff_t n_pending = std::count(pending_.begin(), pending_.end(), 1);
     settle_trivial();
+    const std::ptrdiff_t n_left = std::count(pending_.begin(), pending_.end(), 1);
     // Where hardly any pin is trivial, coupling is strong, and residuals are far from most sites.
-    const std::size_t n_wanted = static_cast<std::size_t>(wanted ? n - std::count(wanted, wanted + n, 0) : n);
-    if (n_sets() < n_wanted / wanted_per_trivial)
+    if (n_pending - n_left < n_pending / wanted_per_trivial)
         settle_descending();
     else
         settle_along();
-    for (std::int32_t x = 0; x < n; ++x)
-        if (((given && given[x] >= 0) || is_bound(flow, x)) && (!wanted || wanted[x])) gap_[x] = infinity;
+}
+
+// The site is one more node while its pin is settled. The sisters of its arcs, which take what these carry, are in the range
+// of no site: no search leads back to it.
+double PinnedCuts::settle_outside(std::int32_t number, double alone, const std::vector<Link>& links) {
+    const std::int32_t d = static_cast<std::int32_t>(nodes_.size()), begin = first_[d];
+    const std::int32_t n_links = static_cast<std::int32_t>(links.size());
+    double room = alone;
+    bool is_alone = true;
+    arcs_.resize(begin + 2 * n_links);
+    for (std::int32_t i = 0; i < n_links; ++i) {
+        const auto [capacity, x] = links[i];
+        arcs_[begin + i] = {capacity, x, begin + n_links + i};
+        arcs_[begin + n_links + i] = {0.0, d, begin + i};
+        room -= capacity;
+        is_alone &= capacity <= nodes_[x].room;
+    }
+    if (is_alone) {
+        members_.push_back(number);
+        set_begin_.push_back(members_.size());
+        return alone;
+    }
+    first_.push_back(begin + n_links);
+    nodes_.push_back({room, none, unreached});
+    alone_.push_back(alone);
+    pending_.push_back(1);
+    set_of_.push_back(none);
+    gap_.push_back(alone);
+    settle(d);
+    frames_.clear();  // of the sites that flip with it none is pending on its account
+    for (std::int32_t i = 0; i < n_links; ++i) nodes_[links[i].site].room += arcs_[begin + n_links + i].capacity;
+    members_[set_begin_[set_of_[d]]] = number;  // it comes first in its set
+    const double gap = gap_[d];
+    first_.pop_back();
+    nodes_.pop_back();
+    alone_.pop_back();
+    pending_.pop_back();
+    set_of_.pop_back();
+    gap_.pop_back();
+    return gap;
 }
 
 double PinnedCuts::flip(Residuals& flow, std::int32_t site, std::vector<std::int32_t>& flipped) {
@@ -56,7 +104,6 @@ double PinnedCuts::flip(Residuals& flow, std::int32_t site, std::vector<std::int
     if (is_bound(flow, site)) return infinity;
     begin(flow.n);
     copy_sides(flow, nullptr, nullptr);
-    alone_.resize(flow.n);
     alone_[site] = nodes_[site].room;
     for (std::int32_t a = first_[site], end = first_[site + 1]; a < end; ++a) alone_[site] += arcs_[a].capacity;
     settle(site);
@@ -118,6 +165,7 @@ void PinnedCuts::copy_sides(const Flow& flow, const std::uint8_t* wanted, const 
     first_.resize(n + 1);
     nodes_.resize(n);
     pending_.resize(n);
+    alone_.resize(n);
     free_.resize(n);
     std::int32_t k = 0;
     for (std::int32_t x = 0; x < n; ++x) {
@@ -151,7 +199,6 @@ void PinnedCuts::write_back(Residuals& flow) const {
 // Settles the pins whose neighbours' own residuals take all they push.
 void PinnedCuts::settle_trivial() {
     const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
-    alone_.resize(n);
     for (std::int32_t x = 0; x < n; ++x) {
         if (!pending_[x]) continue;
         double alone = nodes_[x].room;

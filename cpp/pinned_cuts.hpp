@@ -15,6 +15,8 @@
 //             come next, stay inside it.
 //             (5) In the same way a settled p with gap(p) >= F({d}) is outside S_d: for d, and for all pins
 //             that come after it in descending order of F({d}), it is as good as the terminal.
+//             (6) A site that flips with no other one is as good as the terminal for all others: after its own pin,
+//             what its arcs carried is given back to the residuals of its neighbours, and it is gone.
 // Method.     Each pin is a maximum flow from d by augmenting paths, over one or two arcs without a search
 //             where residuals are near, as most are; else in a search tree, whose sites look for other parents
 //             when arcs above them are full. The pins follow each other from neighbour to
@@ -49,9 +51,20 @@ class PinnedCuts {
     // given sites, and those whose excess is infinite, are not flipped, and get an infinite gap if they are wanted.
     void run(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
 
+    // The same in two steps, load() and settle_all(), where nothing is given and the flow has label 0 everywhere. Between
+    // them, sites outside its graph can be settled, one by one, with which no other site flips (6). `alone` is F({d}) of such
+    // a site; it falls by the capacity of a link if the site that it leads to flips too. The links of a site have at most
+    // `alone` together. Returns the gap; the next set of pins() is the site's, which is in it by this number.
+    struct Link {
+        double capacity;
+        std::int32_t site;
+    };
+    void load(const MaxFlow& flow, const std::uint8_t* wanted, const std::int32_t* given);
+    double settle_outside(std::int32_t number, double alone, const std::vector<Link>& links);
+    void settle_all();
+
     // How much the maximum drops when the site is flipped; NaN for a site that was not settled.
     double gap(int site) const { return gap_[site]; }
-
 
     // The gap of one site of a residual graph, in which the flow of its pin is left; the sites that flip are written, none
     // where the gap is infinite.

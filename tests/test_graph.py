@@ -74,6 +74,29 @@ def test_potts_tables_have_their_own_way_and_the_answer_of_any_others(scale: flo
         np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1, 4])
+def test_pins_of_potts_tables_with_ties_and_masks(scale: int) -> None:
+    """Small integers: values are those of the general way, and those of the labellings whose moments are given."""
+    rng = np.random.default_rng(12)
+    edges = pm.grid_edges(6, 7)
+    for _ in range(20):
+        tables = rng.integers(0, 3, len(edges))[:, None, None] * np.eye(5)
+        f = pm.Potentials(scale * rng.integers(-2, 3, (42, 5)).astype(float), tables, edges)
+        nearly = tables.copy()
+        nearly[0, 1, 1] = np.nextafter(nearly[0, 1, 1], np.inf)
+        found, expected = pm.Graph().pinned(f), pm.Graph().pinned(pm.Potentials.trusted(f.layout, f.unary, nearly))
+        if (found.free == expected.free).all():
+            np.testing.assert_allclose(found.values, expected.values, rtol=1e-12)
+        weights = rng.random(found.values.shape)
+        moments = found.moments(weights)
+        assert moments.pairwise is not None
+        score = (moments.unary * f.unary).sum() + (moments.pairwise * f.tables).sum()
+        assert np.isclose(score, (weights * found.values).sum(), rtol=1e-12)
+        wanted = rng.random(found.values.shape) < 0.05
+        masked = pm.Graph().pinned(f, pins=wanted)
+        np.testing.assert_allclose(masked.values[wanted], found.values[wanted], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("kind", "gap", "gap_of_pins"), [("attractive", 0.02, 0.1), ("repulsive", 0.01, 0.3), ("any", 0.05, 0.8)]
 )
