@@ -18,7 +18,7 @@ constexpr double nanoseconds_per_site = 30;
 
 void set_graph(MaxFlow& flow, const Batch& batch) {
     flow.set_graph(static_cast<int>(batch.sites(0)), static_cast<std::int32_t>(batch.first_site(0)), batch.edges_of(0),
-                   static_cast<int>(batch.n_edges(0)), batch.tables_of(0), batch.given_of(0), true);
+                   static_cast<int>(batch.n_edges(0)), batch.tables_of(0), batch.given_of(0));
 }
 }  // namespace
 

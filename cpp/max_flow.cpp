@@ -15,6 +15,18 @@ constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 // with this number and 139 with a tenth of it, but 160 to 170 with a hundredth, with ten times as many and with all.
 // With weight 0.5 it made no difference.
 constexpr std::int32_t sites_at_once = 10000;
+
+// Whether the edges (i, j) are in ascending order, with i < j: then none are parallel.
+bool do_ascend(const std::int32_t* edges, std::size_t n_edges) {
+    std::int32_t last_i = -1, last_j = -1;
+    for (std::size_t e = 0; e < n_edges; ++e) {
+        const std::int32_t i = edges[2 * e], j = edges[2 * e + 1];
+        if (i >= j || i < last_i || (i == last_i && j <= last_j)) return false;
+        last_i = i;
+        last_j = j;
+    }
+    return true;
+}
 }  // namespace
 
 // Makes room for the arcs of every site; first_[i] is where those of i begin.
@@ -54,43 +66,69 @@ void MaxFlow::fold_given(const std::int32_t* given) {
         if (given[i] >= 0) shift_[i] = given[i] ? infinity : -infinity;
 }
 
-void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
-                        Tables tables, const std::int32_t* given, bool solve_again) {
-    const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
-    count_arcs(n_sites, first_site, edges, m);
-    shift_.assign(n, 0.0);
-    // first_[i] now runs through the arcs of i while they are placed, and is moved back afterwards.
-    for (std::size_t e = 0; e < m; ++e) {
+// Calls task(e, i, j, arc, sister) for every edge in order: its sites, and where its arcs belong.
+template <class Task>
+void MaxFlow::for_each_edge(std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges, Task task) {
+    // first_[i] runs through the arcs of i, and is moved back afterwards.
+    for (std::size_t e = 0; e < n_edges; ++e) {
         const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
         const std::int32_t a = first_[i]++, b = first_[j]++;
-        const double half = fold(tables[e], i, j, given);
-        arcs_[a] = {half, j, b};
-        arcs_[b] = {half, i, a};
+        task(e, i, j, a, b);
     }
-    for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
+    for (std::size_t i = nodes_.size(); i > 0; --i) first_[i] = first_[i - 1];
     first_[0] = 0;
-    merge_parallel_arcs();
-    if (solve_again) {
-        edges_.reserve(m);
-        for (std::int32_t a = 0; a < static_cast<std::int32_t>(2 * m); ++a)
-            if (a < arcs_[a].sister) edges_.push_back({arcs_[a].capacity, a, arcs_[a].sister});
-    }
+}
+
+// Returns whether the edges ascend: then their order is that of their arcs, too.
+bool MaxFlow::place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+                         const std::int32_t* given) {
+    const std::size_t m = static_cast<std::size_t>(n_edges);
+    count_arcs(n_sites, first_site, edges, m);
+    shift_.assign(nodes_.size(), 0.0);
+    for_each_edge(first_site, edges, m,
+                  [&](std::size_t e, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
+                      const double half = fold(tables[e], i, j, given);
+                      arcs_[a] = {half, j, b};
+                      arcs_[b] = {half, i, a};
+                  });
     fold_given(given);
+    const bool ascend = do_ascend(edges, m);
+    if (!ascend) merge_parallel_arcs();
+    return ascend;
+}
+
+void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+                        const std::int32_t* given) {
+    place_arcs(n_sites, first_site, edges, n_edges, tables, given);
+    edges_.reserve(static_cast<std::size_t>(n_edges));
+    for (std::int32_t a = 0; a < 2 * n_edges; ++a)
+        if (a < arcs_[a].sister) edges_.push_back({arcs_[a].capacity, a, arcs_[a].sister});
+}
+
+void MaxFlow::solve_once(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+                         const std::int32_t* given, const double* unary) {
+    if (!place_arcs(n_sites, first_site, edges, n_edges, tables, given)) return solve(unary);
+    set_excess(unary);
+    // As push_over_edges(), but without loops over the arcs of a site, of which no processor could predict the end.
+    for_each_edge(first_site, edges, static_cast<std::size_t>(n_edges),
+                  [&](std::size_t, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
+                      const double capacity = arcs_[a].capacity, flow = push_edge(capacity, nodes_[i], nodes_[j]);
+                      arcs_[a].capacity = capacity - flow;
+                      arcs_[b].capacity = capacity + flow;
+                  });
+    grow_from_zeros();
 }
 
 void MaxFlow::set_edges(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges) {
-    const std::size_t n = static_cast<std::size_t>(n_sites), m = static_cast<std::size_t>(n_edges);
+    const std::size_t m = static_cast<std::size_t>(n_edges);
     count_arcs(n_sites, first_site, edges, m);
     arc_of_.resize(m);
-    for (std::size_t e = 0; e < m; ++e) {
-        const std::int32_t i = edges[2 * e] - first_site, j = edges[2 * e + 1] - first_site;
-        const std::int32_t a = first_[i]++, b = first_[j]++;
-        arcs_[a] = {0.0, j, b};
-        arcs_[b] = {0.0, i, a};
-        arc_of_[e] = a;
-    }
-    for (std::size_t i = n; i > 0; --i) first_[i] = first_[i - 1];
-    first_[0] = 0;
+    for_each_edge(first_site, edges, m,
+                  [&](std::size_t e, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
+                      arcs_[a] = {0.0, j, b};
+                      arcs_[b] = {0.0, i, a};
+                      arc_of_[e] = a;
+                  });
 }
 
 void MaxFlow::set_tables(Tables tables, const std::int32_t* given) {
@@ -106,13 +144,10 @@ void MaxFlow::set_capacities(int n_sites, const std::int32_t* edges, const doubl
     const std::size_t m = static_cast<std::size_t>(n_edges);
     count_arcs(n_sites, 0, edges, m);
     shift_.assign(nodes_.size(), 0.0);
-    for (std::size_t e = 0; e < m; ++e) {
-        const std::int32_t i = edges[2 * e], j = edges[2 * e + 1], a = first_[i]++, b = first_[j]++;
+    for_each_edge(0, edges, m, [&](std::size_t e, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
         arcs_[a] = {capacities[e], j, b};
         arcs_[b] = {capacities[e], i, a};
-    }
-    for (std::size_t i = nodes_.size(); i > 0; --i) first_[i] = first_[i - 1];
-    first_[0] = 0;
+    });
 }
 
 // Gives the first of several arcs to the same site the capacity of all.
@@ -132,9 +167,20 @@ void MaxFlow::merge_parallel_arcs() {
 }
 
 void MaxFlow::solve(const double* unary) {
+    set_excess(unary);
+    push_over_edges();
+    grow_from_zeros();
+}
+
+void MaxFlow::set_excess(const double* unary) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
         nodes_[i].excess = (unary[2 * i + 1] - unary[2 * i]) + shift_[i];
-    push_short_paths();
+}
+
+// The rest of a maximum flow, once all paths of one edge are full.
+void MaxFlow::grow_from_zeros() {
+    list_zeros();
+    for (const std::int32_t i : zeros_) push_across(i);
     plant_trees();
     grow_trees();
 }
@@ -151,9 +197,8 @@ double MaxFlow::push_edge(double capacity, Node& i, Node& j) {
     return flow;
 }
 
-// Pushes over all paths of one and of two edges. No push opens a path of one edge again, nor one of two
-// edges through a site whose own edges have had their turn, so that one round leaves none.
-void MaxFlow::push_short_paths() {
+// Pushes over all paths of one edge. No push opens one again, so that one round leaves none.
+void MaxFlow::push_over_edges() {
     for (const Edge& edge : edges_) {
         Arc &arc = arcs_[edge.arc], &sister = arcs_[edge.sister];
         const double flow = push_edge(edge.capacity, nodes_[sister.head], nodes_[arc.head]);
@@ -171,8 +216,6 @@ void MaxFlow::push_short_paths() {
             }
         }
     }
-    list_zeros();
-    for (const std::int32_t i : zeros_) push_across(i);
 }
 
 void MaxFlow::list_zeros() {
@@ -185,7 +228,8 @@ void MaxFlow::list_zeros() {
     zeros_.resize(n_zeros);
 }
 
-// Pushes all it can over paths of two edges through the site.
+// Pushes all it can over paths of two edges through the site. No push opens a path of one edge, nor one of two
+// edges through a site that has had its turn, so that one round leaves none.
 void MaxFlow::push_across(std::int32_t site) {
     // The ways in from the front of choice_, the ways out from its back.
     std::int32_t* const choice = choice_.data();

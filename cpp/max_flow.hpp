@@ -53,10 +53,14 @@ class MaxFlow {
    public:
     // Stores the graph and the pairwise tables (row = label of edges[e][0]). `edges` holds site numbers
     // of a batch, of which `first_site` is this example's first. `given` (or null) holds the label of
-    // each site, or -1: given sites are folded into their neighbours, and their edges get no capacity. Only
-    // with `solve_again` are the capacities kept for more than one call of solve().
+    // each site, or -1: given sites are folded into their neighbours, and their edges get no capacity. The
+    // capacities are kept for any number of calls of solve().
     void set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges,
-                   Tables tables, const std::int32_t* given, bool solve_again);
+                   Tables tables, const std::int32_t* given);
+
+    // set_graph() and solve() for one array of unary potentials, to the same bits; no capacities are kept.
+    void solve_once(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+                    const std::int32_t* given, const double* unary);
 
     // The same in two steps, for many tables on one graph, which has no parallel edges: set_edges() once, then
     // set_tables() before each solve().
@@ -99,9 +103,15 @@ class MaxFlow {
     void count_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges);
     double fold(const double* table, std::int32_t i, std::int32_t j, const std::int32_t* given);
     void fold_given(const std::int32_t* given);
+    bool place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+                    const std::int32_t* given);
+    template <class Task>
+    void for_each_edge(std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges, Task task);
     void merge_parallel_arcs();
+    void set_excess(const double* unary);
     static double push_edge(double capacity, Node& i, Node& j);
-    void push_short_paths();
+    void push_over_edges();
+    void grow_from_zeros();
     void list_zeros();
     void push_across(std::int32_t site);
     void plant_trees();

@@ -15,10 +15,10 @@ constexpr int max_repairs = 10000;
 // grids of 144 to 20,000 sites: settling from neighbour to neighbour took 0.55 to 1.1 times as long with at least one
 // in 50, 0.7 to 1.2 times as long with one in 50 to 1,000, and 0.8 to 2.6 times as long with fewer.
 constexpr std::ptrdiff_t wanted_per_trivial = 64;
-// In trees of more sites than this, one that lost its parent looks for another. Measured: with strong coupling, 0.88 of
-// the time for 150 sites and 0.70 for 2,000; in smaller trees, which are scanned again as quickly, it costs 3% where
-// coupling is moderate, and gains nothing where it is strong.
-constexpr std::int32_t large_tree = 32;
+// In trees of more sites than this, one that lost its parent looks for another. Measured on triangulations of 150 and
+// 2,000 sites: in smaller trees, which are scanned again as quickly, it costs 3 to 4% where coupling is moderate and
+// gains nothing where it is strong; with twice the number, strong coupling takes 1% more.
+constexpr std::int32_t large_tree = 12;
 
 // Whether the site's other label is forbidden: it takes whatever flows to it, and is never flipped.
 template <class Flow>
@@ -104,8 +104,6 @@ double PinnedCuts::flip(Residuals& flow, std::int32_t site, std::vector<std::int
     if (is_bound(flow, site)) return infinity;
     begin(flow.n);
     copy_sides(flow, nullptr, nullptr);
-    alone_[site] = nodes_[site].room;
-    for (std::int32_t a = first_[site], end = first_[site + 1]; a < end; ++a) alone_[site] += arcs_[a].capacity;
     settle(site);
     write_back(flow);
     flipped = members_;
@@ -154,62 +152,62 @@ void PinnedCuts::settle_descending() {
 }
 
 // Copies the residual graph without the arcs between the sides. Flipping a set costs what leaves it: on
-// side 0 its residual arcs, on side 1, where the cut runs the other way, their sisters.
+// side 0 its residual arcs, on side 1, where the cut runs the other way, their sisters. Goes through all arcs at once,
+// not from site to site: where the arcs of a site end, no processor could predict.
 template <class Flow>
 void PinnedCuts::copy_sides(const Flow& flow, const std::uint8_t* wanted, const std::int32_t* given) {
     const std::int32_t n = flow.n_sites();
     const auto arcs = flow.arcs();
     const std::int32_t* first = flow.first_arcs();
-    arcs_.resize(first[n] + 1);  // one more: arcs that are left out are written, and then written over
-    new_index_.resize(first[n]);
+    const std::int32_t n_arcs = first[n];
+    arcs_.resize(n_arcs + 1);  // one more: arcs that are left out are written, and then written over
+    new_index_.resize(n_arcs + 1);
     first_.resize(n + 1);
     nodes_.resize(n);
-    pending_.resize(n);
     alone_.resize(n);
+    n_short_.assign(n, 0);
+    pending_.resize(n);
     free_.resize(n);
-    std::int32_t k = 0;
     for (std::int32_t x = 0; x < n; ++x) {
-        const int label = flow.label(x);
         const bool is_given = given && given[x] >= 0;
-        free_[x] = static_cast<std::uint8_t>(label);
-        nodes_[x] = {is_given ? 0.0 : std::abs(flow.excess(x)), 0, unreached};
+        free_[x] = static_cast<std::uint8_t>(flow.label(x));
+        alone_[x] = is_given ? 0.0 : std::abs(flow.excess(x));
+        nodes_[x] = {alone_[x], 0, unreached};
         pending_[x] = !is_given && !is_bound(flow, x) && !(wanted && !wanted[x]);
-        first_[x] = k;
-        for (std::int32_t a = first[x], end = first[x + 1]; a < end; ++a) {
-            const double both[2] = {arcs[a].capacity, arcs[arcs[a].sister].capacity};
-            arcs_[k] = {both[label], arcs[a].head, arcs[a].sister};
-            new_index_[a] = k;
-            k += (flow.label(arcs[a].head) == label) & ((both[0] > 0) | (both[1] > 0));
-        }
     }
-    first_[n] = k;
-    for (std::int32_t a = 0; a < k; ++a) arcs_[a].sister = new_index_[arcs_[a].sister];
+    std::int32_t k = 0;
+    for (std::int32_t a = 0; a < n_arcs; ++a) {
+        const Arc arc = arcs[a], sister = arcs[arc.sister];
+        const std::uint8_t label = free_[sister.head];
+        const double both[2] = {arc.capacity, sister.capacity};
+        arcs_[k] = {both[label], arc.head, arc.sister};
+        new_index_[a] = k;
+        k += (free_[arc.head] == label) & ((both[0] > 0) | (both[1] > 0));
+    }
+    new_index_[n_arcs] = k;
+    for (std::int32_t x = 0; x <= n; ++x) first_[x] = new_index_[first[x]];
+    for (std::int32_t a = 0; a < k; ++a) {
+        arcs_[a].sister = new_index_[arcs_[a].sister];
+        const std::int32_t x = tail(a);
+        alone_[x] += arcs_[a].capacity;
+        n_short_[x] += arcs_[a].capacity > nodes_[arcs_[a].head].room;
+    }
 }
 
 void PinnedCuts::write_back(Residuals& flow) const {
     for (std::int32_t x = 0; x < flow.n; ++x) {
         flow.rooms[x] = nodes_[x].room;
         for (std::int32_t a = flow.first[x], end = flow.first[x + 1]; a < end; ++a) {
-            const std::int32_t k = new_index_[a], next = a + 1 < end ? new_index_[a + 1] : first_[x + 1];
-            if (k < next) flow.capacities[free_[x] ? flow.graph[a].sister : a] = arcs_[k].capacity;
+            const std::int32_t k = new_index_[a];
+            if (k < new_index_[a + 1]) flow.capacities[free_[x] ? flow.graph[a].sister : a] = arcs_[k].capacity;
         }
     }
 }
 
 // Settles the pins whose neighbours' own residuals take all they push.
 void PinnedCuts::settle_trivial() {
-    const std::int32_t n = static_cast<std::int32_t>(nodes_.size());
-    for (std::int32_t x = 0; x < n; ++x) {
-        if (!pending_[x]) continue;
-        double alone = nodes_[x].room;
-        bool is_alone = true;
-        for (std::int32_t a = first_[x], end = first_[x + 1]; a < end; ++a) {
-            alone += arcs_[a].capacity;
-            is_alone &= arcs_[a].capacity <= nodes_[arcs_[a].head].room;
-        }
-        alone_[x] = alone;
-        if (is_alone) settle_alone(x);
-    }
+    for (std::int32_t x = 0; x < static_cast<std::int32_t>(nodes_.size()); ++x)
+        if (pending_[x] & (n_short_[x] == 0)) settle_alone(x);
 }
 
 // Settles the members of the set just found, of the sets found on the way, and so on.
@@ -423,17 +421,14 @@ std::int32_t PinnedCuts::augment(std::int32_t d, std::int32_t y) {
     return broken;
 }
 
-// Hangs x on that site before `end` with an open arc to it which was reached first; whether there is one.
+// Hangs x on a site before `end` with an open arc to it; whether there is one.
 bool PinnedCuts::adopt(std::int32_t x, std::int32_t end) {
-    std::int32_t least = end;
     for (std::int32_t a = first_[x], last = first_[x + 1]; a < last; ++a) {
-        const Arc& arc = arcs_[a];
-        const std::int32_t place = nodes_[arc.head].place;
-        const bool better = (place < least) & (arcs_[arc.sister].capacity > 0);
-        least = better ? place : least;
-        nodes_[x].parent = better ? a : nodes_[x].parent;
+        if (nodes_[arcs_[a].head].place >= end || !(arcs_[arcs_[a].sister].capacity > 0)) continue;
+        nodes_[x].parent = a;
+        return true;
     }
-    return least < end;
+    return false;
 }
 
 // Mends the tree after v has lost its parent, the nearest to d of n_broken_ sites that have.
@@ -451,7 +446,7 @@ void PinnedCuts::repair(std::int32_t v) {
         Node& node = nodes_[dead_[k]];
         for (std::int32_t a = first_[dead_[k]], end = first_[dead_[k] + 1]; a < end; ++a) {
             const Arc& arc = arcs_[a];
-            if (!((nodes_[arc.head].place < n_scanned_) & (arcs_[arc.sister].capacity > 0))) continue;
+            if (nodes_[arc.head].place >= n_scanned_ || !(arcs_[arc.sister].capacity > 0)) continue;
             node.parent = a;
             node.place = n_reached_;
             reached_[n_reached_++] = dead_[k];

@@ -29,7 +29,7 @@
 // Rounding.   F(S) bounds every residual and leaving arc of S at all times, so that what the flows of
 //             other pins do to it is rounded relative to F(S), whatever the potentials elsewhere.
 // Ties.       The flipped set is the least one: the pinned maximiser nearest to the free one.
-// Memory.     For each arc, 16 bytes for a copy of the residual graph and 4 for its index; for each site about 64.
+// Memory.     For each arc, 16 bytes for a copy of the residual graph and 4 for its index; for each site about 68.
 // References. Ford and Fulkerson 1956, Edmonds and Karp 1972 (shortest augmenting paths); Kohli and Torr
 //             2007 re-use the flow between full solves of the same family; Boykov and Kolmogorov 2004 (adoption).
 #pragma once
@@ -132,7 +132,8 @@ class PinnedCuts {
     std::vector<std::int32_t> first_;
     std::vector<std::int32_t> new_index_;  // of the flow's arcs in arcs_
     std::vector<Node> nodes_;
-    std::vector<double> alone_;            // F({x}) of the sites that were pending
+    std::vector<double> alone_;            // F({x})
+    std::vector<std::int32_t> n_short_;    // arcs of a site that carry more than the residual of their head takes
     std::vector<std::uint8_t> pending_;    // sites still to be settled
     std::vector<std::int32_t> order_;      // sites to go on with
     std::vector<Frame> frames_;

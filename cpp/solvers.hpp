@@ -41,8 +41,17 @@ class GraphSolver {
     }
 
     void argmax(std::size_t copy, std::size_t example, std::int32_t* labels) {
-        select(example);
-        flow_.solve(batch_.unary_of(copy, example));
+        const double* unary = batch_.unary_of(copy, example);
+        const int n = static_cast<int>(batch_.sites(example)), m = static_cast<int>(batch_.n_edges(example));
+        const std::int32_t first_site = static_cast<std::int32_t>(batch_.first_site(example));
+        const std::int32_t *edges = batch_.edges_of(example), *given = batch_.given_of(example);
+        if (batch_.n_copies == 1) {
+            flow_.solve_once(n, first_site, edges, m, batch_.tables_of(example), given, unary);
+        } else {
+            if (example != example_) flow_.set_graph(n, first_site, edges, m, batch_.tables_of(example), given);
+            example_ = example;
+            flow_.solve(unary);
+        }
         for (int i = 0; i < flow_.n_sites(); ++i) labels[i] = flow_.label(i);
     }
 
@@ -75,15 +84,6 @@ class GraphSolver {
     static double work(const Batch& batch) { return nanoseconds_per_site * static_cast<double>(batch.n_sites); }
 
    private:
-    void select(std::size_t example) {
-        // A graph that was set for a single copy has no capacities left after its maximum.
-        if (example == example_ && batch_.n_copies > 1) return;
-        flow_.set_graph(static_cast<int>(batch_.sites(example)), static_cast<std::int32_t>(batch_.first_site(example)),
-                        batch_.edges_of(example), static_cast<int>(batch_.n_edges(example)), batch_.tables_of(example),
-                        batch_.given_of(example), batch_.n_copies > 1);
-        example_ = example;
-    }
-
     const Batch& batch_;
     std::size_t example_ = no_example;
     MaxFlow flow_;
