@@ -49,7 +49,7 @@ def image() -> Iterator[Line]:
         return Potentials(-costs.reshape(-1, k), -apart, edges)
 
     peer, ours = interleaved(
-        [lambda: aexpansion_grid(costs, apart), lambda: Graph(n_threads=1).maximise(build())], repeats=3
+        [lambda: aexpansion_grid(costs, apart), lambda: Graph(n_threads=1).maximise(build())], 3, time.process_time
     )
     yield Line("expansion, 321 x 481 pixels, 8 labels, build included", "PyMaxflow, aexpansion_grid", peer / ours, 2)
     lead = Graph().maximise(build())[1][0] - build().score(aexpansion_grid(costs, apart).ravel())[0]
@@ -77,7 +77,7 @@ def moves() -> Iterator[Line]:
     weights = f.tables[:, 0, 0] - f.tables[:, 0, 1]
     one = Graph(n_threads=1)
     peer, ours, pins = interleaved(
-        [lambda: moves_of_gco(f, weights), lambda: one.maximise(f), lambda: one.pinned(f)], repeats=5
+        [lambda: moves_of_gco(f, weights), lambda: one.maximise(f), lambda: one.pinned(f)], 5, time.process_time
     )
     yield Line("expansion, 100 graphs of 150 sites and 21 labels", "gco", peer / ours, 5)
     theirs = np.array([f.with_unary(u).score(y)[0] for u, y in zip(f.stack, moves_of_gco(f, weights), strict=True)])
@@ -204,7 +204,8 @@ def step() -> Iterator[Line]:
             lambda: objective.value_and_grad(f, targets, OneByOne(), noise),
             lambda: objective.value_and_grad(f, targets, Graph(n_threads=1), noise),
         ],
-        repeats=3,
+        3,
+        time.process_time,
     )
     yield Line("a gradient of the marginal likelihood, 150 sites, 21 labels", "pins one by one", peer / ours, 20)
 
