@@ -126,8 +126,7 @@ def invent(folder: Path, experiment: Experiment, test: Losses, held_out: Losses 
         for l2 in METHODS[method].l2s:
             for kappa in KAPPAS if COLUMNS[column].weak else (0.0,):
                 entries[task.key(l2, kappa)] = entry
-                is_weak = bool(COLUMNS[column].weak)
-                entries[replace(task, is_held_out=True, is_search=is_weak).key(l2, kappa)] = {"losses": held}
+                entries[replace(task, is_held_out=True).key(l2, kappa)] = {"losses": held}
     results.update(entries)
     return results
 

@@ -82,12 +82,6 @@ def step(
     return np.asarray(projected - w)
 
 
-def _is_poor(gains: Floats, gaps: Floats, indices: NDArray[np.intp]) -> bool:
-    """Whether what labellings that are known gain is too little for some example."""
-    enough = np.maximum(_CACHE_OF_LAST * gaps[indices], _CACHE_OF_MEAN * gaps.mean())
-    return bool((gains < enough).any())
-
-
 def _side_by_side(blocks: list[Block], layout: Layout) -> tuple[Labels, Floats]:
     """Labellings of all examples, ``(n, n_sites)``, and their alphas, ``(n, n_examples)``.
 

@@ -33,6 +33,7 @@ from perturbmap.images import (
     read_mask,
 )
 from perturbmap.images.folders import list_images
+from perturbmap.models import GraphModel
 from perturbmap.potentials import Floats, Labels
 from perturbmap.potentials.site_labels import UNKNOWN
 from perturbmap.support.files import write_atomically
@@ -51,6 +52,8 @@ class Horses:
     labels : of small and test, by the masks; -1 for a superpixel of nothing but void, and in other parts
     taught : labels to learn from: those of small, without gaps, and the background outside of boxes in medium
     pixels : (n_sites, 2), how many pixels of background and of foreground a superpixel has, by the masks
+    first_step : the length with which `AdaptiveStep` would begin on all images; every fit takes it, since to find it
+        takes a look at all features, as long as hundreds of steps
     """
 
     data: Dataset
@@ -60,6 +63,7 @@ class Horses:
     labels: Labels
     taught: Labels
     pixels: Floats
+    first_step: float
 
     def sites(self, images: NDArray[np.intp]) -> NDArray[np.intp]:
         """The superpixels of some images."""
@@ -124,7 +128,8 @@ def load_horses(
                 f"the masks in {folder / 'masks' / part} must show foreground, 1, and background, 0, but do not; 255 "
                 "is void."
             )
-    return Horses(data, parts, files, [image.superpixels for image in images], labels, taught, pixels)
+    first_step = 1.0 / GraphModel().absolute_length(data, 2)
+    return Horses(data, parts, files, [image.superpixels for image in images], labels, taught, pixels, first_step)
 
 
 def _list(folder: Path, part: str) -> list[Path]:

@@ -9,7 +9,7 @@ Decodings.  Every model is read in two ways: by its best labelling, and by the l
             scores and a shift, from held-out images of the same draw.
 Choices.    l2, and with weak labels kappa, their weight, and then whether the next smaller l2 is better with it, by
             cross-validation inside labelled images, by least held-out loss: once for each method, decoding and
-            column, over five draws. Where kappa is searched for, fits take half the steps.
+            column, over five draws. Fits with weak labels that hold masks out take half the steps.
             For 5 masks as for 14; for 30 and 70, l2 between those of 14 and of all. Fits that hold a third of the
             masks out have three halves of the l2: a penalty stands for a prior, whose part in a mean over n
             examples is in proportion to 1 / n.
@@ -76,8 +76,9 @@ def work(
     """What a task adds to the results: entries by name."""
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # steps are what they are given; the report says so
-        effort = effort.of_search() if task.is_search else effort
-        return (_hold_out if task.is_held_out else _test)(horses, task, effort, seed, beginnings)
+        if task.is_held_out:
+            return _hold_out(horses, task, effort.of_held_out(), seed, beginnings)
+        return _test(horses, task, effort, seed, beginnings)
 
 
 def _test(
@@ -166,10 +167,10 @@ class Experiment:
             return [Task(c, m, d, ((l2, 0.0),), True) for c, m, d in each for l2 in METHODS[m].l2s]
 
         def search_kappa() -> list[Task]:
-            return [Task(c, m, d, choices.kappas(c, m), True, True) for c, m, d in searched_weak]
+            return [Task(c, m, d, choices.kappas(c, m), True) for c, m, d in searched_weak]
 
         def search_smaller() -> list[Task]:
-            return [Task(c, m, d, choices.smaller(c, m), True, True) for c, m, d in searched_weak]
+            return [Task(c, m, d, choices.smaller(c, m), True) for c, m, d in searched_weak]
 
         def calibrate(which: list[tuple[str, str, int]]) -> list[Task]:
             return [Task(c, m, d, choices.of(c, m), True) for c, m, d in which]

@@ -23,7 +23,7 @@ from perturbmap.learning.setting import default_solver
 from perturbmap.models import GraphModel
 from perturbmap.potentials import Floats, Labels, SiteLabels
 from perturbmap.potentials.site_labels import UNKNOWN
-from perturbmap.solvers import BCFW, LBFGS, DoubleSGD, PolynomialAveraging, Problem, Solver, State
+from perturbmap.solvers import BCFW, LBFGS, AdaptiveStep, DoubleSGD, PolynomialAveraging, Problem, Solver, State
 from perturbmap.structures import BinaryGraph
 from perturbmap.support.files import write_atomically
 
@@ -78,14 +78,14 @@ def learn(
     for l2 in dict.fromkeys(l2 for l2, _ in task.choices):
         problem, known = make_problem(horses, task, masked, l2 * (n_masks or len(masked)) / len(masked), seed)
         prior = problem.objective.label_prior(known)
-        begin = partial(learn_from_labelled, problem, known, partial(_solve, effort, watch))
+        begin = partial(learn_from_labelled, problem, known, partial(_solve, horses, effort, watch))
         first = begin() if watch or beginnings is None else beginnings.find(task.method, problem.l2, masked, begin)
         if not column.weak:
             yield l2, 0.0, first, prior
             continue
         q = complete(problem, known, first, n_perturbations=effort.n_perturbations)
         for kappa in (kappa for other, kappa in task.choices if other == l2):
-            w = learn_from_all(problem, known, partial(_solve, effort, None), first, q, kappa)
+            w = learn_from_all(problem, known, partial(_solve, horses, effort, None), first, q, kappa)
             yield l2, kappa, w, prior
 
 
@@ -102,23 +102,26 @@ def make_problem(horses: Horses, task: Task, masked: Images, l2: float, seed: in
     return Problem(data, objective.targets(known), 2, GraphModel(), BinaryGraph(1), objective, l2, seed), known
 
 
-def _solve(effort: Effort, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None) -> Floats:
+def _solve(
+    horses: Horses, effort: Effort, watch: Watch | None, stage: Stage, problem: Problem, start: Floats | None
+) -> Floats:
     """The weights by the solver that suits the problem."""
-    solver = _solver(effort, problem, is_weak=stage.phase == 2)
+    solver = _solver(horses, effort, problem, is_weak=stage.phase == 2)
     look = None if watch is None else partial(watch, solver.examples_per_step(len(problem.data)) / len(problem.data))
     found: Floats = solver.run(problem, solver.start(problem, start), look).average
     return found
 
 
-def _solver(effort: Effort, problem: Problem, *, is_weak: bool) -> Solver[Any]:
-    """The default for so many images, but for the number of its steps."""
+def _solver(horses: Horses, effort: Effort, problem: Problem, *, is_weak: bool) -> Solver[Any]:
+    """The default for so many images, but for the number of its steps and the length of the first."""
     default = default_solver(problem.objective, len(problem.data))
     if isinstance(default, BCFW):
         n_passes = effort.n_weak_passes if is_weak else effort.n_passes
         return BCFW(0.01, n_passes, averaging=PolynomialAveraging(1))
     if isinstance(default, LBFGS):
         return LBFGS(effort.tolerance, max_draws=effort.max_draws)
-    return DoubleSGD(1, min_steps=effort.n_weak_steps if is_weak else effort.n_steps)
+    step = AdaptiveStep(horses.first_step)
+    return DoubleSGD(1, step=step, min_steps=effort.n_weak_steps if is_weak else effort.n_steps)
 
 
 class Watch:

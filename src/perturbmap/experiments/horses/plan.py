@@ -101,7 +101,7 @@ class Effort:
     """How much is done.
 
     n_steps : of `DoubleSGD`, with 16 images each, where masks are learned from
-    n_weak_steps : the same for all images, beginning there; half as many where kappa is searched for
+    n_weak_steps : the same for all images, beginning there; half as many where masks are held out
     tolerance, max_draws : of `LBFGS`
     n_passes, n_weak_passes : passes of the structured SVM, at most, in the same way; it stops at a gap of 1 %
     n_draws : draws of 14 masks; of these, n_searched_draws in which l2 and kappa are searched for
@@ -119,7 +119,7 @@ class Effort:
     n_searched_draws: int = 5
     n_curve_draws: int = 3
     n_folds: int = 3
-    n_perturbations: int = 50
+    n_perturbations: int = 20
     n_timed: int = 100_000
     tolerance: float = 0.005
     max_draws: int = 16
@@ -134,8 +134,11 @@ class Effort:
         """Those in which l2 is searched for; with weak labels, kappa."""
         return self.draws(column)[: self.n_searched_draws]
 
-    def of_search(self) -> Effort:
-        """Half the steps with weak labels: which kappa is best shows long before the objective comes to rest."""
+    def of_held_out(self) -> Effort:
+        """Half the steps with weak labels where masks are held out.
+
+        Which kappa is best, and how potentials are to be calibrated, shows long before the objective comes to rest.
+        """
         return replace(self, n_weak_steps=self.n_weak_steps // 2, n_weak_passes=self.n_weak_passes // 2)
 
 
@@ -148,7 +151,6 @@ QUICK = Effort(
     n_draws=1,
     n_curve_draws=1,
     n_folds=2,
-    n_perturbations=20,
     n_timed=3_000,
     tolerance=0.05,
     max_draws=64,
@@ -161,7 +163,6 @@ class Task:
     """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa).
 
     is_held_out : whether a part of the masks is held out, and judged, one part after the other
-    is_search : whether that is done to choose kappa: with the effort of a search, and never for a table
     calibrations : of each, for probabilities and for decoding, where they are known; a held-out task finds them
     """
 
@@ -170,12 +171,11 @@ class Task:
     draw: int
     choices: tuple[tuple[float, float], ...]
     is_held_out: bool = False
-    is_search: bool = False
     calibrations: tuple[list[list[float]], ...] = ()
 
     def key(self, l2: float, kappa: float) -> str:
         """The name of one among the results."""
-        held_out = "searched/" if self.is_search else "held out/" if self.is_held_out else ""
+        held_out = "held out/" if self.is_held_out else ""
         weight = f"/kappa {kappa:g}" if kappa else ""
         return f"{held_out}{self.column}/{self.method}/draw {self.draw}/l2 {l2:g}{weight}"
 
@@ -244,8 +244,7 @@ class Choices:
 
     def held_out(self, column: str, method: str, decoding: str, l2: float, kappa: float) -> float:
         """The held-out loss of a choice, its mean over the draws in which it was searched for."""
-        is_weak = bool(COLUMNS[column].weak)
-        tasks = [Task(column, method, draw, (), True, is_weak) for draw in self._effort.searched_draws(column)]
+        tasks = [Task(column, method, draw, (), True) for draw in self._effort.searched_draws(column)]
         return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))
 
     def test(self, column: str, method: str, draw: int) -> Task:

@@ -48,7 +48,7 @@ METHODS: dict[str, Method] = {
 
 #: The l2 to choose from. One list serves all methods, since every objective counts a superpixel as 1 on average
 #: (`class_costs`).
-L2S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+L2S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
