@@ -3,10 +3,13 @@
 import argparse
 import json
 import os
+from functools import partial
 from pathlib import Path
+from typing import IO
 
-from benchmarks.harness import benchmarks_of, count_of_met, run_sections
+from benchmarks.harness import Section, benchmarks_of, count_of_met, run_sections
 from benchmarks.page import Run, around_the_marks, write_between_marks
+from perturbmap.support.files import write_atomically
 
 OUT = Path("build/bench.json")
 #: Titles of the sections, and the files whose benchmarks they have.
@@ -26,6 +29,11 @@ SECTIONS = {
     "Marginals and log Z that converge": "converging",
 }
 
+
+def _write(text: str, file: IO[bytes]) -> None:
+    file.write(text.encode())
+
+
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 parser.add_argument("--only", default="", help="run the benchmarks whose name has this word")
 parser.add_argument("--section", default="", help="run the sections whose title has this word")
@@ -41,11 +49,15 @@ if arguments.write and arguments.only:
 if arguments.write:
     around_the_marks(arguments.write)  # a page without marks is refused now, not after hours
 load = os.getloadavg()[0]
-sections = list(run_sections({title: benchmarks_of(file) for title, file in chosen.items()}, arguments.only))
-run = Run.here(load, sections)
+sections: list[Section] = []
 OUT.parent.mkdir(parents=True, exist_ok=True)
-OUT.write_text(json.dumps(run.as_json(), indent=2) + "\n")
+# After each section, so that a run that is ended keeps those that it has: all of them take more than an hour.
+for section in run_sections({title: benchmarks_of(file) for title, file in chosen.items()}, arguments.only):
+    sections.append(section)
+    run = Run.here(load, sections)
+    write_atomically(OUT, partial(_write, json.dumps(run.as_json(), indent=2) + "\n"))
+    if arguments.write:
+        write_between_marks(arguments.write, run, list(SECTIONS))
 print(f"\n{count_of_met(sections)}; written to {OUT}.")
 if arguments.write:
-    write_between_marks(arguments.write, run, list(SECTIONS))
     print(f"The page {arguments.write} has them too.")

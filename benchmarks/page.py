@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Section
+from perturbmap.support.files import write_atomically
 
 #: What results are written between; the rest of a page is left alone.
 BEGIN = "<!-- `make bench WRITE=docs/benchmarks.md` writes from here -->"
@@ -116,4 +117,5 @@ def write_between_marks(page: Path, run: Run, order: Sequence[str]) -> None:
     found.update(parts(run))
     text = "\n\n".join(found[title] for title in order if title in found)
     met, missed = (sum(row.endswith(f"| {word} |") for row in text.splitlines()) for word in (_YES, _NO))
-    page.write_text(f"{before}\n\n**{met} of {met + missed} bars met.**\n\n{text}\n\n{after}", encoding="utf-8")
+    whole = f"{before}\n\n**{met} of {met + missed} bars met.**\n\n{text}\n\n{after}"
+    write_atomically(page, lambda file: file.write(whole.encode()))
