@@ -49,11 +49,16 @@ bool copy_edges(Input<Integer> edges, std::size_t n_sites, Output<std::int32_t> 
 
 // Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10. (Wide registers would take
 // twice as long, since they have to be filled number by number.)
-bool are_supermodular(Input<double> tables) {
+bool are_supermodular(const Input<double>& tables) {
     require(tables.size() % 4 == 0, "tables must have shape (n, 2, 2)");
     for (const double *t = tables.data(), *end = t + tables.size(); t != end; t += 4)
         if (!((t[0] - t[1]) + (t[3] - t[2]) >= 0)) return false;
     return true;
+}
+
+// Whether a batch has two labels and no such table: it is cheaper to ask than arrays that are looked at once more.
+bool is_supermodular(const PythonBatch& batch) {
+    return batch.view.n_labels == 2 && (!batch.tables || are_supermodular(*batch.tables));
 }
 
 // Whether all labels are from `low`, -1 or 0, to n_labels - 1.
@@ -80,11 +85,13 @@ void bind_checks(nb::module_& module) {
     module.def("are_at_most", &are_at_most<double>);
     module.def("are_at_most", &are_at_most<float>);
     // Without conversion: to fewer bits, that would make a site of any number.
-    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    // What NumPy makes of integers is tried first.
     module.def("copy_edges", &copy_edges<std::int64_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
     // What is neither, or not contiguous, is for Python to look at.
     module.def("copy_edges", [](nb::handle, std::size_t, nb::handle) { return false; });
     module.def("are_supermodular", &are_supermodular);
+    module.def("is_supermodular", &is_supermodular);
     module.def("are_labels", &are_labels, nb::arg().noconvert(), nb::arg(), nb::arg());
     module.def("are_weights", &are_weights);
 }

@@ -152,7 +152,7 @@ class MaxFlow {
     std::vector<std::int32_t> arc_of_;        // of each edge, from its first site to its second: of set_edges()
     std::vector<double, Unfilled<double>> capacities_;  // of each edge to begin with, in solve_once() alone
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
-    std::vector<std::int32_t> zeros_;         // sites without excess or deficit, before the trees grow
+    std::vector<std::int32_t, Unfilled<std::int32_t>> zeros_;  // sites without excess or deficit, before the trees grow
     std::vector<std::int32_t> choice_;        // ways in and out of one site
     std::vector<std::int32_t> orphans_;
     std::int32_t active_front_ = none, active_back_ = none, time_ = 0;
