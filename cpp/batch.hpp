@@ -56,7 +56,7 @@ struct Batch {
             const std::uint32_t n = static_cast<std::uint32_t>(sites(example));
             const std::int32_t* e = edges_of(example);
             const std::size_t m = n_edges(example);
-            std::size_t n_fit = 0;
+            std::uint32_t n_fit = 0;  // as wide as what it counts, of which several fit into a register
             for (std::size_t k = 0; k < m; ++k) {
                 const std::uint32_t i = static_cast<std::uint32_t>(e[2 * k]), j = static_cast<std::uint32_t>(e[2 * k + 1]);
                 n_fit += (i - first < n) & (j - first < n) & (i != j);

@@ -11,7 +11,7 @@
 namespace perturbmap {
 namespace {
 
-// The loops count what fits: a count, unlike a flag, can be kept in wide registers.
+// The loop counts what fits: a count, unlike a flag, can be kept in wide registers.
 template <class Float>
 inline std::size_t count_at_most(const Float* x, std::size_t n, double largest) {
     std::size_t n_fit = 0;
@@ -27,7 +27,7 @@ bool are_at_most(Input<Float> values, double largest) {
     return n_at_most(values.data(), values.size(), largest) == values.size();
 }
 
-// Copies pairs of sites, (n, 2); whether they are different sites from 0 to n_sites - 1.
+// Copies pairs of sites, (n, 2), as long as they are different sites from 0 to n_sites - 1; whether all are.
 template <class Integer>
 bool copy_edges(Input<Integer> edges, std::size_t n_sites, Output<std::int32_t> out) {
     require(edges.ndim() == 2 && edges.shape(1) == 2, "edges must have shape (n_edges, 2)");
@@ -38,26 +38,27 @@ bool copy_edges(Input<Integer> edges, std::size_t n_sites, Output<std::int32_t> 
     const std::size_t n_edges = edges.shape(0);
     const Integer* const in = edges.data();
     std::int32_t* const copy = out.data();
-    std::size_t n_fit = 0;
     for (std::size_t e = 0; e < n_edges; ++e) {
         const Integer i = in[2 * e], j = in[2 * e + 1];
-        n_fit += (static_cast<Number>(i) < n) & (static_cast<Number>(j) < n) & (i != j);
+        if (static_cast<Number>(i) >= n || static_cast<Number>(j) >= n || i == j) return false;
         copy[2 * e] = static_cast<std::int32_t>(i);
         copy[2 * e + 1] = static_cast<std::int32_t>(j);
     }
-    return n_fit == n_edges;
+    return true;
 }
 
-PERTURBMAP_SIMD std::size_t n_supermodular(const double* t, std::size_t n) {
-    std::size_t n_fit = 0;
-    for (std::size_t e = 0; e < n; ++e, t += 4) n_fit += (t[0] - t[1]) + (t[3] - t[2]) >= 0;
-    return n_fit;
-}
-
-// Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10.
-bool are_supermodular(Input<double> tables) {
+// Whether no table of two labels, (n, 2, 2), rewards disagreement: f00 + f11 >= f01 + f10. (Wide registers would take
+// twice as long, since they have to be filled number by number.)
+bool are_supermodular(const Input<double>& tables) {
     require(tables.size() % 4 == 0, "tables must have shape (n, 2, 2)");
-    return 4 * n_supermodular(tables.data(), tables.size() / 4) == tables.size();
+    for (const double *t = tables.data(), *end = t + tables.size(); t != end; t += 4)
+        if (!((t[0] - t[1]) + (t[3] - t[2]) >= 0)) return false;
+    return true;
+}
+
+// Whether a batch has two labels and no such table: it is cheaper to ask than arrays that are looked at once more.
+bool is_supermodular(const PythonBatch& batch) {
+    return batch.view.n_labels == 2 && (!batch.tables || are_supermodular(*batch.tables));
 }
 
 // Whether all labels are from `low`, -1 or 0, to n_labels - 1.
@@ -84,11 +85,13 @@ void bind_checks(nb::module_& module) {
     module.def("are_at_most", &are_at_most<double>);
     module.def("are_at_most", &are_at_most<float>);
     // Without conversion: to fewer bits, that would make a site of any number.
-    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    // What NumPy makes of integers is tried first.
     module.def("copy_edges", &copy_edges<std::int64_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
+    module.def("copy_edges", &copy_edges<std::int32_t>, nb::arg().noconvert(), nb::arg(), nb::arg().noconvert());
     // What is neither, or not contiguous, is for Python to look at.
     module.def("copy_edges", [](nb::handle, std::size_t, nb::handle) { return false; });
     module.def("are_supermodular", &are_supermodular);
+    module.def("is_supermodular", &is_supermodular);
     module.def("are_labels", &are_labels, nb::arg().noconvert(), nb::arg(), nb::arg());
     module.def("are_weights", &are_weights);
 }

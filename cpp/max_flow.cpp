@@ -9,6 +9,7 @@ namespace perturbmap {
 namespace {
 // By value: std::min and std::max choose between references, which compilers turn into branches.
 inline double smaller(double x, double y) { return x < y ? x : y; }
+inline double larger(double x, double y) { return x > y ? x : y; }
 inline double positive(double x) { return x > 0 ? x : 0; }
 constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 // How many sites the trees begin to grow from at once. Measured on a grid of 700 x 700 with mean edge weight 2: 133 ms
@@ -18,12 +19,11 @@ constexpr std::int32_t sites_at_once = 10000;
 
 // Whether the edges (i, j) are in ascending order, with i < j: then none are parallel.
 bool do_ascend(const std::int32_t* edges, std::size_t n_edges) {
-    std::int32_t last_i = -1, last_j = -1;
+    std::int64_t last = -1;
     for (std::size_t e = 0; e < n_edges; ++e) {
-        const std::int32_t i = edges[2 * e], j = edges[2 * e + 1];
-        if (i >= j || i < last_i || (i == last_i && j <= last_j)) return false;
-        last_i = i;
-        last_j = j;
+        const std::int64_t i = edges[2 * e], j = edges[2 * e + 1], both = i << 32 | j;
+        if (i >= j || both <= last) return false;
+        last = both;
     }
     return true;
 }
@@ -43,11 +43,12 @@ void MaxFlow::count_arcs(int n_sites, std::int32_t first_site, const std::int32_
     }
     choice_.resize(static_cast<std::size_t>(max_degree) + 2);
     edges_.clear();
+    orphans_.reserve(n);  // in place of many small steps
 }
 
 // T(y_i, y_j) = const + (T10 - T00 + h) y_i + (T01 - T00 + h) y_j - h [y_i != y_j]: returns h.
 inline double MaxFlow::fold(const double* t, std::int32_t i, std::int32_t j, const std::int32_t* given) {
-    double half = std::max(0.0, 0.5 * ((t[0] - t[1]) + (t[3] - t[2])));
+    double half = positive(0.5 * ((t[0] - t[1]) + (t[3] - t[2])));
     shift_[i] += t[2] - t[0] + half;
     shift_[j] += t[1] - t[0] + half;
     if (given) {
@@ -79,42 +80,52 @@ void MaxFlow::for_each_edge(std::int32_t first_site, const std::int32_t* edges, 
     first_[0] = 0;
 }
 
-// Returns whether the edges ascend: then their order is that of their arcs, too.
-bool MaxFlow::place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
-                         const std::int32_t* given) {
-    const std::size_t m = static_cast<std::size_t>(n_edges);
-    count_arcs(n_sites, first_site, edges, m);
+// The arcs of every edge, with its capacity in both directions; of parallel ones, the first has that of all.
+void MaxFlow::place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges,
+                         Tables tables, const std::int32_t* given) {
+    count_arcs(n_sites, first_site, edges, n_edges);
     shift_.assign(nodes_.size(), 0.0);
-    for_each_edge(first_site, edges, m,
+    for_each_edge(first_site, edges, n_edges,
                   [&](std::size_t e, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
                       const double half = fold(tables[e], i, j, given);
                       arcs_[a] = {half, j, b};
                       arcs_[b] = {half, i, a};
                   });
     fold_given(given);
-    const bool ascend = do_ascend(edges, m);
-    if (!ascend) merge_parallel_arcs();
-    return ascend;
+    if (!do_ascend(edges, n_edges)) merge_parallel_arcs();
 }
 
 void MaxFlow::set_graph(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
                         const std::int32_t* given) {
-    place_arcs(n_sites, first_site, edges, n_edges, tables, given);
-    edges_.reserve(static_cast<std::size_t>(n_edges));
+    const std::size_t m = static_cast<std::size_t>(n_edges);
+    place_arcs(n_sites, first_site, edges, m, tables, given);
+    edges_.reserve(m);
     for (std::int32_t a = 0; a < 2 * n_edges; ++a)
         if (a < arcs_[a].sister) edges_.push_back({arcs_[a].capacity, a, arcs_[a].sister});
 }
 
 void MaxFlow::solve_once(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
                          const std::int32_t* given, const double* unary) {
-    if (!place_arcs(n_sites, first_site, edges, n_edges, tables, given)) return solve(unary);
+    const std::size_t m = static_cast<std::size_t>(n_edges);
+    if (!do_ascend(edges, m)) {
+        place_arcs(n_sites, first_site, edges, m, tables, given);
+        return solve(unary);
+    }
+    count_arcs(n_sites, first_site, edges, m);
+    // In the order of the edges, which is that of push_over_edges(): an arc is written once, with the capacity that the
+    // push leaves it, and there are no loops over the arcs of a site, of which no processor could predict the end.
+    // The first push needs the excess of all sites, so that the capacities are kept until then.
+    shift_.assign(nodes_.size(), 0.0);
+    capacities_.resize(m);
+    for (std::size_t e = 0; e < m; ++e)
+        capacities_[e] = fold(tables[e], edges[2 * e] - first_site, edges[2 * e + 1] - first_site, given);
+    fold_given(given);
     set_excess(unary);
-    // As push_over_edges(), but without loops over the arcs of a site, of which no processor could predict the end.
-    for_each_edge(first_site, edges, static_cast<std::size_t>(n_edges),
-                  [&](std::size_t, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
-                      const double capacity = arcs_[a].capacity, flow = push_edge(capacity, nodes_[i], nodes_[j]);
-                      arcs_[a].capacity = capacity - flow;
-                      arcs_[b].capacity = capacity + flow;
+    for_each_edge(first_site, edges, m,
+                  [&](std::size_t e, std::int32_t i, std::int32_t j, std::int32_t a, std::int32_t b) {
+                      const double capacity = capacities_[e], flow = push_edge(capacity, nodes_[i], nodes_[j]);
+                      arcs_[a] = {capacity - flow, j, b};
+                      arcs_[b] = {capacity + flow, i, a};
                   });
     grow_from_zeros();
 }
@@ -186,12 +197,11 @@ void MaxFlow::grow_from_zeros() {
 }
 
 // Pushes from i to j (or back, if negative) what excess, deficit and the capacity, equal in both
-// directions, allow. Without branches: the signs are as good as random.
-double MaxFlow::push_edge(double capacity, Node& i, Node& j) {
+// directions, allow. Without branches: the signs are as good as random. (As -back, it would be compiled to some.)
+inline double MaxFlow::push_edge(double capacity, Node& i, Node& j) {
     const double ei = i.excess, ej = j.excess;
-    const double forth = smaller(positive(ei), smaller(positive(-ej), capacity));
-    const double back = smaller(positive(-ei), smaller(positive(ej), capacity));
-    const double flow = forth - back;
+    const double forth = smaller(positive(-ej), capacity), back = smaller(positive(ej), capacity);
+    const double flow = larger(smaller(ei, forth), 0.0 - back);
     i.excess = ei - flow;
     j.excess = ej + flow;
     return flow;
@@ -267,16 +277,21 @@ void MaxFlow::plant_trees() {
     list_zeros();
     active_front_ = active_back_ = none;
     time_ = 0;
+    std::int32_t* const choice = choice_.data();
+    choice[0] = none;
     for (const std::int32_t i : zeros_) {
-        std::int32_t parent = none, level = 0;
-        for (std::int32_t a = first_[i]; a < first_[i + 1]; ++a) {
+        // Without branches, as in push_across(): the open ways to a root from choice_[1] on, of which the last is taken.
+        std::size_t n_open = 0;
+        std::int32_t level = 0;
+        for (std::int32_t a = first_[i], end = first_[i + 1]; a < end; ++a) {
             const std::int32_t root = nodes_[arcs_[a].head].level;
             const bool open = ((root == 1) & (arcs_[arcs_[a].sister].capacity > 0)) |
                               ((root == -1) & (arcs_[a].capacity > 0));
-            parent = open ? a : parent;
+            choice[n_open + 1] = a;
+            n_open += open;
             level = open ? 2 * root : level;
         }
-        nodes_[i].parent = parent;
+        nodes_[i].parent = choice[n_open];
         nodes_[i].level = level;
     }
 }

@@ -12,7 +12,8 @@
 // At the end. The source tree is the set of sites reachable from the source: the least maximiser, that
 //             is, among tied maximisers the one with the fewest ones.
 // Cost.       O(augmentations * n) in the worst case, near linear on planar graphs in practice.
-// Memory.     32 bytes for each edge (two arcs) and 40 for each site; 16 more for each edge to solve again.
+// Memory.     32 bytes for each edge (two arcs) and 40 for each site; 16 more for each edge to solve again,
+//             8 for edges in ascending order that are solved once.
 // Reference.  Boykov and Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for
 //             energy minimization in vision, PAMI 2004, section 3.
 #pragma once
@@ -103,7 +104,7 @@ class MaxFlow {
     void count_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges);
     double fold(const double* table, std::int32_t i, std::int32_t j, const std::int32_t* given);
     void fold_given(const std::int32_t* given);
-    bool place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, int n_edges, Tables tables,
+    void place_arcs(int n_sites, std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges, Tables tables,
                     const std::int32_t* given);
     template <class Task>
     void for_each_edge(std::int32_t first_site, const std::int32_t* edges, std::size_t n_edges, Task task);
@@ -149,8 +150,9 @@ class MaxFlow {
     std::vector<Arc, Unfilled<Arc>> arcs_;
     std::vector<Edge> edges_;                 // if the capacities are wanted again
     std::vector<std::int32_t> arc_of_;        // of each edge, from its first site to its second: of set_edges()
+    std::vector<double, Unfilled<double>> capacities_;  // of each edge to begin with, in solve_once() alone
     std::vector<double> shift_;               // what the pairwise tables add to each site's excess
-    std::vector<std::int32_t> zeros_;         // sites without excess or deficit, before the trees grow
+    std::vector<std::int32_t, Unfilled<std::int32_t>> zeros_;  // sites without excess or deficit, before the trees grow
     std::vector<std::int32_t> choice_;        // ways in and out of one site
     std::vector<std::int32_t> orphans_;
     std::int32_t active_front_ = none, active_back_ = none, time_ = 0;

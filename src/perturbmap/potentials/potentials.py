@@ -281,7 +281,7 @@ class Potentials:
 
 def _check_tables(tables: Floats, n_edges: int, n_labels: int) -> None:
     per_edge, shared = (n_edges, n_labels, n_labels), (n_labels, n_labels)
-    if tables.shape not in (per_edge, shared):
+    if tables.shape != per_edge and tables.shape != shared:
         raise ValueError(
             f"pairwise must have shape {shared} (shared by all edges) or {per_edge} (one table for each edge), "
             f"but it has shape {tables.shape}."

@@ -56,7 +56,9 @@ class BinaryGraph(CompiledStructure):
     def argmax(self, f: Potentials, given: ArrayLike | None = None) -> Labels:
         """See `Structure.argmax`; the score is not computed."""
         known = check_given(f, given)
-        batch = self.check(f, known).merged.to_core(known)
+        batch = f.to_core(known)
+        if not _core.is_supermodular(batch):
+            batch = self.check(f, known).merged.to_core(known)
         labels = np.empty(f.unary.shape[:-1], np.int32)
         _core.graph_argmax(batch, labels, threads(self.n_threads))
         return labels
