@@ -64,11 +64,12 @@ class Rows:
 
     def add_pullback(self, values: Floats, total: Floats) -> None:
         """Adds what `pullback` gives to ``total``."""
-        v, start = values.astype(self.matrix.dtype, copy=False), 0
-        for a, b in self.blocks:
+        v, end = values.astype(self.matrix.dtype, copy=False), len(values)
+        # The last rows first: of a product with the weights, which came just before, these are still in the cache.
+        for a, b in reversed(self.blocks):
             # Transposed twice: BLAS takes the tall matrix by rows.
-            total += (v[start : start + b - a].T @ self.matrix[a:b]).T
-            start += b - a
+            total += (v[end - (b - a) : end].T @ self.matrix[a:b]).T
+            end -= b - a
 
     def minimum(self) -> float:
         """The least number of the matrix, or zero."""
