@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Section
+from perturbmap.experiments.results import machine
 from perturbmap.support.files import write_atomically
 
 #: What results are written between; the rest of a page is left alone.
@@ -37,8 +38,8 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The version of each library that is installed, Python among them."""
-    found = {"Python": platform.python_version()}
+    """The version of each library that is installed, Python among them, and which kernels BLAS takes."""
+    found = {"Python": platform.python_version(), "BLAS": machine()["BLAS"]}
     for name in LIBRARIES:
         try:
             found[name] = version(name)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import perturbmap
 from perturbmap.datasets import load_ocr
@@ -22,7 +23,7 @@ from perturbmap.experiments.ocr import report as ocr_report
 from perturbmap.experiments.ocr.experiment import Experiment, choice_name, look_name, run_name
 from perturbmap.experiments.ocr.plan import METHODS
 from perturbmap.experiments.ocr.report import Cell
-from perturbmap.experiments.results import Results
+from perturbmap.experiments.results import Results, machine
 from perturbmap.support.progress import Progress
 
 from .command import COMMAND, run
@@ -253,6 +254,14 @@ def test_the_report_opens_in_a_browser(small_experiment: tuple[Results, Path], w
     assert broken == 0
     assert overflow <= 0
     assert cells == 2 * len(METHODS)
+
+
+def test_results_say_which_kernels_of_blas_they_were_rounded_with() -> None:
+    """Those that threadpoolctl knows of: Accelerate, for one, is not among them."""
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    said = machine()["BLAS"]
+    assert all(library["internal_api"] in said and library.get("architecture", "") in said for library in blas)
+    assert bool(said) == bool(blas)
 
 
 def test_results_from_another_version_or_other_data_do_not_mix(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from threadpoolctl import threadpool_info
+
 from perturbmap.support.files import write_atomically
 
 FORMAT_VERSION = 1
@@ -106,11 +109,16 @@ def fingerprint_of(*parts: object) -> str:
 
 def machine() -> dict[str, Any]:
     """Versions and hardware, nothing that names the machine."""
-    names = ("perturbmap", "numpy", "scipy", "scikit-learn")
+    others = ("perturbmap", "scipy", "scikit-learn")
+    # Kernels for different processors round differently, of which experiments can tell (docs/msrc.md).
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    kernels = (f"{library['internal_api']} {library.get('architecture', '')}".strip() for library in blas)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "python": platform.python_version(),
-        **{name: version(name) for name in names},
+        "numpy": np.__version__,  # imported, and its BLAS with it
+        **{name: version(name) for name in others},
+        "BLAS": ", ".join(dict.fromkeys(kernels)),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": cores,
     }
