@@ -11,7 +11,7 @@ import numpy as np
 from perturbmap.inference.label_prior import LabelPrior
 from perturbmap.inference.marginals import marginals
 from perturbmap.potentials import Floats, Potentials
-from perturbmap.potentials.site_arrays import log_softmax, softmax
+from perturbmap.potentials.site_arrays import log_softmax, softmax, sum_of_labels
 from perturbmap.structures.base import Structure
 
 # Probabilities below this are those of labels that cannot be; their logarithm has no place in a fit.
@@ -48,7 +48,7 @@ class Calibration:
     def shifted(self, q: Floats) -> Floats:
         """The marginals of scaled potentials, shifted; what is impossible stays so."""
         p = softmax(np.log(np.maximum(q, _SMALLEST)) + self.shift) * (q > 0)
-        return np.asarray(p / p.sum(axis=1, keepdims=True))
+        return np.asarray(p / sum_of_labels(p))
 
     def to_array(self) -> Floats:
         """Scale and shifts in one array, for a file."""
@@ -95,7 +95,7 @@ def _best_shift(q: Floats, label_weights: Floats) -> tuple[float, Floats]:
     from scipy.optimize import minimize  # inference itself does without SciPy
 
     log_q = np.log(np.maximum(q, _SMALLEST))
-    c, total = label_weights, label_weights.sum(axis=1, keepdims=True)
+    c, total = label_weights, sum_of_labels(label_weights)
     scale = max(1e-300, float(total.sum()))
 
     def loss(parameters: Floats) -> tuple[float, Floats]:

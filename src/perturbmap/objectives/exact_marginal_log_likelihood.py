@@ -8,7 +8,7 @@ from perturbmap.objectives.base import ExactObjective, SiteObjective
 from perturbmap.objectives.marginal_log_likelihood import weighted_log_likelihoods
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.potentials.site_arrays import log_softmax
+from perturbmap.potentials.site_arrays import log_softmax, sum_of_labels
 from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.structures.summable import require_sums
 
@@ -41,5 +41,5 @@ class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
         pinned = require_sums(structure, type(self).__name__, self.instead).pinned_sums(f)
         log_p, p = log_softmax(pinned.values)
         weighted = c * f.layout.repeat(targets.weights)[:, None]
-        weights = weighted - weighted.sum(axis=1, keepdims=True) * p
+        weights = weighted - sum_of_labels(weighted) * p
         return weighted_log_likelihoods(c, log_p, f), pinned.moments(weights)

@@ -10,7 +10,7 @@ from perturbmap.noise import perturb
 from perturbmap.objectives.base import SiteObjective
 from perturbmap.objectives.targets import Targets
 from perturbmap.potentials import Floats, Labels, Moments, Potentials
-from perturbmap.potentials.site_arrays import log_softmax
+from perturbmap.potentials.site_arrays import log_softmax, sum_of_labels
 from perturbmap.structures.base import Structure, check_not_forbidden
 from perturbmap.task_losses import TaskLoss
 
@@ -62,7 +62,7 @@ class MarginalLogLikelihood(SiteObjective):
         if given is not None:
             c = np.where(given[:, None] >= 0, 0.0, c)
         weighted = c * f.layout.repeat(targets.weights)[:, None]
-        total = weighted.sum(axis=1, keepdims=True)
+        total = sum_of_labels(weighted)
         perturbed = perturb(f, noise)
         if self.integrate_noise:
             pinned = structure.pinned(perturbed, given=given)
@@ -89,5 +89,5 @@ def weighted_log_likelihoods(c: Floats, log_p: Floats, f: Potentials) -> Floats:
 
     Where c is zero, log p may be -inf (an impossible pin) or NaN (one that was not asked for).
     """
-    terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0).sum(axis=1)
-    return f.layout.sums(terms)
+    terms = np.multiply(c, log_p, out=np.zeros_like(c), where=c != 0)
+    return f.layout.sums(sum_of_labels(terms)[:, 0])

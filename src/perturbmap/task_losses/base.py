@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from perturbmap.potentials import Floats, Labels, SiteLabels
+from perturbmap.potentials.site_arrays import sum_of_labels
 from perturbmap.support.parts import Part
 
 
 def augmentation(label_weights: Floats) -> Floats:
     """What each label would cost at each site, ``sum_j c[d, j] - c[d, k]``: what augments f in a hinge."""
-    return np.asarray(label_weights.sum(axis=1, keepdims=True) - label_weights)
+    return np.asarray(sum_of_labels(label_weights) - label_weights)
 
 
 class TaskLoss(Part):
