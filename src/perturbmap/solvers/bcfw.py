@@ -27,7 +27,7 @@ from perturbmap.potentials import Floats
 from perturbmap.solvers.averaging import Averaging, check_averaging
 from perturbmap.solvers.base import Solver, warn_of_gap
 from perturbmap.solvers.dual_map import apply_alpha, augmented_chunks
-from perturbmap.solvers.dual_state import BCFWState, Block
+from perturbmap.solvers.dual_state import BCFWState, Block, side_by_side
 from perturbmap.solvers.dual_step import MAX_IDLE, step
 from perturbmap.solvers.iterate import Iterate
 from perturbmap.solvers.pieces import Piece
@@ -234,11 +234,12 @@ class BCFW(Solver[BCFWState]):
             y, values, bounds = problem.structure.maximise_with_bound(g)
             scales = problem.targets.weights[first : first + len(g)] / len(problem.data)
             hinge += float(scales @ (bounds - truth))
-            for i, best in enumerate(values):
-                block = state.blocks[first + i]
-                mean = float(block.alpha @ problem.structure.evaluate(g[i], block.labels)[:, 0])
-                state.gaps[first + i] = scales[i] * max(0.0, best - mean)
-                if self.cache:
+            blocks = state.blocks[first : first + len(g)]
+            labels, alpha = side_by_side(blocks, g.layout)
+            means = (alpha * problem.structure.evaluate(g, labels)).sum(axis=0)
+            state.gaps[first : first + len(g)] = scales * np.maximum(0.0, values - means)
+            if self.cache:
+                for i, block in enumerate(blocks):
                     block.find_or_add(y[g.layout.sites(i)])
                     block.forget(MAX_IDLE)
         state.oracle_calls += len(problem.data)

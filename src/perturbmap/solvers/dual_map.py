@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from perturbmap.models.base import Pullback
-from perturbmap.potentials import Floats, Moments, Potentials
-from perturbmap.solvers.dual_state import BCFWState
+from perturbmap.potentials import Floats, Potentials
+from perturbmap.solvers.dual_state import BCFWState, side_by_side
 from perturbmap.solvers.iterate import Positions
 from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
 
-# Examples whose potentials are in memory at a time.
-_CHUNK = 512
+# Examples whose potentials are in memory at a time, and whose labellings lie side by side: the one with the most
+# labellings lets the others look at stand-ins.
+_CHUNK = 64
 
 
 def apply_alpha(problem: Problem, state: BCFWState) -> None:
@@ -22,19 +23,14 @@ def apply_alpha(problem: Problem, state: BCFWState) -> None:
     targets, layout = problem.targets, problem.data.layout
     total, state.b_alpha = np.zeros(len(state.w)), 0.0
     for first, g, truths, pullback, at in augmented_chunks(problem, np.zeros(len(state.w))):
-        scales = targets.weights[first : first + len(g)] / len(layout)
-        truth = g.indicators(targets.labels[layout.sites(first, first + len(g))], scales)
-        unary, pairwise = truth.unary, truth.pairwise
-        for i, scale in enumerate(scales):
-            one, block = g[i], state.blocks[first + i]
-            moments = one.indicators(block.labels, scale * block.alpha[:, None])
-            # At w = 0 the scores are the losses, and whatever the structure adds of its own.
-            losses = problem.structure.evaluate(one, block.labels)[:, 0] - truths[i]
-            state.b_alpha += scale * float(block.alpha @ losses)
-            unary[g.layout.sites(i)] -= moments.unary
-            if pairwise is not None and moments.pairwise is not None:
-                pairwise[... if g.is_shared else g.layout.edges_between(i)] -= moments.pairwise
-        total[at] += pullback(Moments(unary, pairwise))
+        last = first + len(g)
+        scales = targets.weights[first:last] / len(layout)
+        labels, alpha = side_by_side(state.blocks[first:last], g.layout)
+        # At w = 0 the scores are the losses, and whatever the structure adds of its own.
+        losses = problem.structure.evaluate(g, labels) - truths
+        state.b_alpha += float((alpha * losses).sum(axis=0) @ scales)
+        truth = g.indicators(targets.labels[layout.sites(first, last)], scales)
+        total[at] += pullback(truth - g.indicators(labels, alpha * scales))
     state.a_alpha = total / problem.l2
     state.w = problem.project(state.a_alpha).copy()  # steps change both in place
 

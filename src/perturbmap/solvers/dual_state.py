@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,22 @@ class Block:
             dropped = idle[: idle.size - max_idle]
             self.labels = np.delete(self.labels, dropped, axis=0)
             self.alpha = np.delete(self.alpha, dropped)
+
+
+def side_by_side(blocks: Sequence[Block], layout: Layout) -> tuple[Labels, Floats]:
+    """Labellings of all examples, ``(n, n_sites)``, and their alphas, ``(n, n_examples)``.
+
+    Where an example has fewer than others, its first one stands in, with alpha 0.
+    """
+    if len(blocks) == 1:
+        return blocks[0].labels, blocks[0].alpha[:, None].copy()
+    n, ends = max(len(block.alpha) for block in blocks), layout.site_offsets.tolist()
+    labels, alpha = np.empty((n, layout.n_sites), dtype=np.int32), np.zeros((n, len(blocks)))
+    for i, block in enumerate(blocks):
+        its_own, sites = len(block.alpha), slice(ends[i], ends[i + 1])
+        labels[:its_own, sites], labels[its_own:, sites] = block.labels, block.labels[0]
+        alpha[:its_own, i] = block.alpha
+    return labels, alpha
 
 
 class BCFWState(State):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perturbmap.potentials import Floats, Labels, Layout
-from perturbmap.solvers.dual_state import BCFWState, Block
+from perturbmap.solvers.dual_state import BCFWState, side_by_side
 from perturbmap.solvers.line_search import line_search
 from perturbmap.solvers.pieces import Piece
 from perturbmap.solvers.problem import Problem
@@ -34,7 +34,7 @@ def step(
     g = problem.objective.augmented(f, targets.label_weights)
 
     blocks, each = [state.blocks[i] for i in indices], np.arange(len(indices))
-    labels, alpha = _side_by_side(blocks, g.layout)
+    labels, alpha = side_by_side(blocks, g.layout)
     scores = problem.structure.evaluate(g, labels)
     means = (alpha * scores).sum(axis=0)
     to = scores.argmax(axis=0)
@@ -69,33 +69,19 @@ def step(
     length = line_search(before, d, loss, gain, l2, signed, 1.0)
 
     alpha += length * direction
+    kept, ends = alpha != 0, g.layout.site_offsets.tolist()
     for n, block in enumerate(blocks):
-        is_its_own = np.arange(len(labels)) < len(block.alpha)
-        is_its_own[to[n]] = True
-        block.labels, block.alpha = labels[is_its_own, g.layout.sites(n)], alpha[is_its_own, n]
-        block.forget(MAX_IDLE if is_cached else 0)
+        if is_cached:
+            kept[: len(block.alpha), n] = True
+        block.labels, block.alpha = labels[:, ends[n] : ends[n + 1]][kept[:, n]], alpha[kept[:, n], n]
+        if is_cached:
+            block.forget(MAX_IDLE)
     after = before + length * d
     state.a_alpha[at] = after
     state.b_alpha += length * loss
     projected = after if signed is None else np.where(signed, np.maximum(0.0, after), after)
     state.w[at] = projected
     return np.asarray(projected - w)
-
-
-def _side_by_side(blocks: list[Block], layout: Layout) -> tuple[Labels, Floats]:
-    """Labellings of all examples, ``(n, n_sites)``, and their alphas, ``(n, n_examples)``.
-
-    Where an example has fewer than others, its first one stands in, with alpha 0.
-    """
-    if len(blocks) == 1:
-        return blocks[0].labels, blocks[0].alpha[:, None].copy()
-    n = max(len(block.alpha) for block in blocks)
-    labels, alpha = np.empty((n, layout.n_sites), dtype=np.int32), np.zeros((n, len(blocks)))
-    for i, block in enumerate(blocks):
-        labels[:, layout.sites(i)] = block.labels[0]
-        labels[: len(block.alpha), layout.sites(i)] = block.labels
-        alpha[: len(block.alpha), i] = block.alpha
-    return labels, alpha
 
 
 def _find(labels: Labels, y: Labels, layout: Layout) -> NDArray[np.intp]:
