@@ -108,11 +108,12 @@ def join_scraps(regions: Superpixels, colours: NDArray[np.float64], smallest: fl
 
 def adjacency(regions: Labels) -> Labels:
     """Pairs i < j of regions that meet in the 4-neighbourhood, sorted, each once: (n_edges, 2)."""
-    right = np.stack([regions[:, :-1].ravel(), regions[:, 1:].ravel()], axis=1)
-    below = np.stack([regions[:-1].ravel(), regions[1:].ravel()], axis=1)
-    pairs = np.concatenate([right, below])
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    return np.ascontiguousarray(np.unique(pairs, axis=0).reshape(-1, 2), dtype=np.int32)
+    n, numbers = int(regions.max(initial=0)) + 1, []
+    for one, other in ((regions[:, :-1], regions[:, 1:]), (regions[:-1], regions[1:])):
+        meets = one != other
+        a, b = one[meets].astype(np.int64), other[meets].astype(np.int64)
+        numbers.append(np.minimum(a, b) * n + np.maximum(a, b))
+    return np.stack(np.divmod(np.unique(np.concatenate(numbers)), n), axis=1).astype(np.int32)
 
 
 def paint(regions: Labels | Superpixels, values: Any) -> NDArray[Any]:
