@@ -22,7 +22,7 @@ from perturbmap.experiments.horses import plan
 from perturbmap.experiments.horses.data import Horses, judge, load_horses
 from perturbmap.experiments.horses.experiment import Experiment, work
 from perturbmap.experiments.horses.learning import learn, masked_images, read
-from perturbmap.experiments.horses.plan import COLUMNS, METHODS, Effort, Task, possible_columns
+from perturbmap.experiments.horses.plan import COLUMNS, METHODS, Choices, Effort, Task, possible_columns
 from perturbmap.experiments.results import Results
 from perturbmap.images import fill_unknown, paint, read_mask
 from perturbmap.inference import Calibration
@@ -217,6 +217,23 @@ def test_held_out_masks_are_judged_once_each(horses: Horses) -> None:
     task = Task("small", "weighted", 0, ((3e-4, 0.0),), is_held_out=True)
     (entry,) = work(noise, task, EFFORT, 0).values()
     assert 0.3 < entry["losses"]["MAP"] < 0.7
+
+
+def test_what_is_chosen_for_its_best_labelling_alone_is_not_calibrated(horses: Horses, tmp_path: Path) -> None:
+    """Nor read in any other way; what is chosen for decoding by the loss is, in draws that no search has seen too."""
+    effort, l2s = replace(EFFORT, n_draws=2, n_searched_draws=1), METHODS["ssvm"].l2s
+    results = Results(tmp_path, "horses", {}, "")
+    for rank, l2 in enumerate(l2s):
+        key = Task("14", "ssvm", 0, (), True).key(l2, 0.0)
+        results[key] = {"losses": {"MAP": rank, "LOSS_AWARE": -rank}, "calibrations": [[1.0, 0.0, 0.0]] * 2}
+    choices = Choices(results, effort)
+    assert choices.of("14", "ssvm") == ((l2s[0], 0.0), (l2s[-1], 0.0))
+    task = choices.calibrate("14", "ssvm", 1)
+    assert task.choices == ((l2s[-1], 0.0),)
+    results.update(work(horses, task, effort, 0))
+    by_labelling, by_loss = work(horses, choices.test("14", "ssvm", 1), effort, 0).values()
+    assert by_labelling["losses"].keys() == {"MAP"}
+    assert by_loss["losses"].keys() == {"MAP", "LOSS_AWARE"}
 
 
 # The command.

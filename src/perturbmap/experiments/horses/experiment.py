@@ -4,9 +4,10 @@ Columns.    "small" has the masks of all images, "14" those of a tenth, drawn te
             medium images, with their boxes or without, and by those of which nothing is known; and 5, 30, 70 masks.
 Loss.       The area missed of the horse and of the background, balanced, over superpixels; also over pixels, and
             the plain share of mistakes.
-Decodings.  Every model is read in two ways: by its best labelling, and by the labelling of least expected loss under
-            its pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of the
-            scores and a shift, from held-out images of the same draw.
+Decodings.  Models are read in two ways: by their best labelling, and by the labelling of least expected loss under
+            their pinned marginals (docs/decisions.md, 25), which are calibrated, whatever the method, by a scale of
+            the scores and a shift, from held-out images of the same draw. What is chosen for its best labelling alone
+            is not calibrated.
 Choices.    l2, and with weak labels kappa, their weight, and then whether the next smaller l2 is better with it, by
             cross-validation inside labelled images, by least held-out loss: once for each method, decoding and
             column, over five draws. Fits with weak labels that hold masks out take half the steps.
@@ -37,6 +38,7 @@ from perturbmap.experiments.horses.data import Horses, judge
 from perturbmap.experiments.horses.learning import (
     Beginnings,
     Watch,
+    best_labels,
     calibrations_of,
     hold_out,
     known_of,
@@ -91,14 +93,19 @@ def _test(
     calibrations = dict(zip(task.choices, task.calibrations, strict=True))
     for l2, kappa, w, prior in learn(horses, task, masked, effort, seed, beginnings, watch):
         entry: dict[str, Any] = {"losses": {}, "images": {}}
-        found = calibrations_of(calibrations[l2, kappa])
-        for name, predicted in read(horses, task.method, w, prior, found, images, effort, seed)[0].items():
+        known = calibrations[l2, kappa]
+        if known is None:
+            predictions = {Decoding.MAP.name: best_labels(horses, w, images)}
+        else:
+            found = calibrations_of(known)
+            predictions = read(horses, task.method, w, prior, found, images, effort, seed)[0]
+        for name, predicted in predictions.items():
             losses = judge(predicted, horses, images)
             entry["losses"][name] = {kind: float(values.mean()) for kind, values in losses.items()}
             entry["images"][name] = losses[MAIN_LOSS].round(5).tolist()
         if task.draw == 0:
             entry["weights"], entry["prior"] = w.tolist(), prior.to_array().tolist()
-            entry["calibrations"] = calibrations[l2, kappa]
+            entry["calibrations"] = known
         if watch is not None:
             entry["curve"] = watch.take()
         entries[task.key(l2, kappa)] = entry
@@ -173,7 +180,7 @@ class Experiment:
             return [Task(c, m, d, choices.smaller(c, m), True) for c, m, d in searched_weak]
 
         def calibrate(which: list[tuple[str, str, int]]) -> list[Task]:
-            return [Task(c, m, d, choices.of(c, m), True) for c, m, d in which]
+            return [choices.calibrate(c, m, d) for c, m, d in which]
 
         def test(which: list[tuple[str, str, int]]) -> list[Task]:
             return [choices.test(c, m, d) for c, m, d in which]
@@ -222,6 +229,7 @@ class Experiment:
                 progress.finish(None)
         if not missing:
             return
+        missing.sort(key=self._length, reverse=True)  # so that no process waits long for the last of another
         stage = f"{'choosing' if missing[0].is_held_out else 'testing'}, {len(missing)} tasks"
         progress.begin(stage)
         # What only reports look at stays here.
@@ -234,6 +242,12 @@ class Experiment:
             progress.finish(min(_mean(loss) for loss in entry["losses"].values()))
             progress.begin(stage)
             progress.advance(n / len(missing))
+
+    def _length(self, task: Task) -> int:
+        """About how long a task takes, beside others of its stage."""
+        column = COLUMNS[task.column]
+        n_masks = len(self.horses.parts["small"]) if column.n_masks is None else column.n_masks
+        return len(task.choices) * (n_masks + sum(len(self.horses.parts[part]) for part in column.weak))
 
 
 def _mean(loss: Any) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perturbmap.data import Dataset
 from perturbmap.experiments.horses.data import Horses, judge
 from perturbmap.experiments.horses.plan import COLUMNS, LOSS, MAIN_LOSS, METHODS, Effort, Task
 from perturbmap.inference import Calibration, Decoding, LabelPrior
@@ -146,7 +147,7 @@ class Watch:
         passes = passes_per_step * state.iteration
         if passes >= self._next:
             began = time.perf_counter()
-            labels = BinaryGraph(1).argmax(GraphModel().potentials(state.average, self._data, 2))
+            labels = _best(state.average, self._data)
             loss = float(judge(labels, self._horses, self._horses.parts["test"])[MAIN_LOSS].mean())
             self._points.append({"passes": passes, "seconds": began - self._start, "loss": loss})
             self._next *= 1.5
@@ -189,8 +190,16 @@ def read(
     data = horses.data.take(images)
     learned = learned_model(horses, method, w, prior, calibrations, effort, seed)
     q = learned.marginals(data)
-    best = learned.structure.argmax(learned.potentials(data))
-    return {Decoding.MAP.name: best, Decoding.LOSS_AWARE.name: learned.labels(data)}, q[:, 1]
+    return {Decoding.MAP.name: _best(w, data), Decoding.LOSS_AWARE.name: learned.labels(data)}, q[:, 1]
+
+
+def best_labels(horses: Horses, w: Floats, images: Images) -> Labels:
+    """The best labelling of these images, whatever its probability."""
+    return _best(w, horses.data.take(images))
+
+
+def _best(w: Floats, data: Dataset) -> Labels:
+    return BinaryGraph(1).argmax(GraphModel().potentials(w, data, 2))
 
 
 def hold_out(horses: Horses, method: str, w: Floats, images: Images) -> HeldOut:

@@ -163,7 +163,8 @@ class Task:
     """Models of one method in one column on one draw of the masks: one for each choice of (l2, kappa).
 
     is_held_out : whether a part of the masks is held out, and judged, one part after the other
-    calibrations : of each, for probabilities and for decoding, where they are known; a held-out task finds them
+    calibrations : of each, for probabilities and for decoding; a held-out task finds them. None: not known, and the
+        model is read by its best labelling alone
     """
 
     column: str
@@ -171,7 +172,7 @@ class Task:
     draw: int
     choices: tuple[tuple[float, float], ...]
     is_held_out: bool = False
-    calibrations: tuple[list[list[float]], ...] = ()
+    calibrations: tuple[list[list[float]] | None, ...] = ()
 
     def key(self, l2: float, kappa: float) -> str:
         """The name of one among the results."""
@@ -247,9 +248,14 @@ class Choices:
         tasks = [Task(column, method, draw, (), True) for draw in self._effort.searched_draws(column)]
         return float(np.mean([self._results[task.key(l2, kappa)]["losses"][decoding] for task in tasks]))
 
+    def calibrate(self, column: str, method: str, draw: int) -> Task:
+        """The task that calibrates what is chosen for decoding by the loss; a best labelling needs no calibration."""
+        return Task(column, method, draw, (self.best(column, method, Decoding.LOSS_AWARE.name),), True)
+
     def test(self, column: str, method: str, draw: int) -> Task:
-        """The task of what is chosen, with the calibrations of its draw."""
+        """The task of what is chosen, with the calibrations of its draw, where they are known."""
         chosen = self.of(column, method)
         held_out = Task(column, method, draw, (), True)
-        found = tuple(self._results[held_out.key(*choice)]["calibrations"] for choice in chosen)
+        keys = [held_out.key(*choice) for choice in chosen]
+        found = tuple(self._results[key]["calibrations"] if key in self._results else None for key in keys)
         return Task(column, method, draw, chosen, calibrations=found)
