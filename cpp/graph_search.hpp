@@ -2,9 +2,10 @@
 //
 // Problem.    max_y f(y), and for all sites and labels max { f(y) : y_d = k }, where both are hard. What is found are
 //             labellings with their scores, from below; tree_reweighted.hpp bounds them from above.
-// Method.     From the best label of each site alone: expansions, label after label, then forests, set after set, until
-//             a whole round improves nothing. Where an expansion has to be truncated, the other proposals and sets take part,
-//             and labels read off tree-reweighted messages are a second start, of which the better end is taken.
+// Method.     From the best label of each site alone, forests are solved once, set after set. Then come expansions, label
+//             after label, and forests again, until a whole round improves nothing. Where an expansion has to be truncated,
+//             the other proposals and sets take part, and labels read off tree-reweighted messages are a second start, of
+//             which the better end is taken.
 // Potts.      Where all tables are (potts.hpp), expansions are those of expansion.hpp, their pins those of
 //             pinned_expansions.hpp, and no table is truncated.
 // Pins.       At the labelling found, every pin is estimated by the proposals of its label and by the forests of its

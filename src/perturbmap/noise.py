@@ -51,7 +51,9 @@ class Purpose(IntEnum):
 @final
 @dataclass(frozen=True)
 class Domain:
-    """A purpose, and a number from 0 to 4095 where several things have the same one.
+    """What noise is drawn for: a purpose, and a number from 0 to 4095 where several things have the same purpose.
+
+    The same seed gives other, independent noise in another domain.
 
     >>> from perturbmap.noise import Domain, Purpose
     >>> f = pm.Potentials(np.zeros((2, 3)))
@@ -69,7 +71,7 @@ class Domain:
 
     @property
     def code(self) -> int:
-        """The number that is put in front of those of the streams."""
+        """The number of the domain, which is put in front of the numbers of the examples' streams."""
         return int(self.purpose) << _PURPOSE_SHIFT | self.number
 
 
@@ -96,10 +98,11 @@ def gumbel_noise(
     *,
     domain: Domain = PLAIN,
 ) -> Floats:
-    """The noise ``z[d, k]``, ``(n_draws, n_sites, n_labels)``: draw number ``first_draw`` and those after it.
+    """Draws the Gumbel noise ``z[d, k]`` that perturbs potentials, ``(n_draws, n_sites, n_labels)``.
 
-    ``z`` has the distribution function ``exp(-exp(-(z + c)))`` with Euler's constant c: its mean is zero. An
-    example's noise depends on the seed, its stream, the domain, the draw and its size alone.
+    ``z`` has the distribution function ``exp(-exp(-(z + c)))`` with Euler's constant c: its mean is zero. The draws
+    are number ``first_draw`` and those after it. An example's noise depends on the seed, its stream (its number in
+    the data, see `Layout`), the domain (what it is drawn for), the draw and its size alone.
 
     >>> f = pm.Potentials(np.zeros((2, 3)))
     >>> z = pm.gumbel_noise(f, seed=0, n_draws=1000)
@@ -117,7 +120,7 @@ def streams_in(f: Potentials, domain: Domain) -> NDArray[np.uint64]:
 
 
 def perturb(f: Potentials, noise: Floats) -> Potentials:
-    """``f(y) + sum_d z_d(y_d)``; leading axes of the noise become copies.
+    """Adds noise to potentials, ``f(y) + sum_d z_d(y_d)``; leading axes of the noise become copies of f.
 
     >>> f = pm.Potentials(np.zeros((2, 3)))
     >>> pm.perturb(f, pm.gumbel_noise(f, seed=0, n_draws=10))

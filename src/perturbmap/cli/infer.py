@@ -36,29 +36,36 @@ GAP = 1e-9
 _ABOUT = """Solve a model in the UAI format by perturb-and-MAP.
 
 MODEL is a MARKOV or BAYES file of the UAI inference competitions whose factors have at most two variables once the
-evidence is known. The best labelling is the maximum for chains, forests, and graphs of two labels in which neighbours
-attract each other, possibly after an exchange of labels; elsewhere a bound says how much better another can be.
+evidence is known. The labelling that is found is certain to be the best for chains, forests, and graphs of two labels
+in which neighbours attract each other, possibly after an exchange of labels; elsewhere a bound says how much better
+another labelling can be.
 
 \b
 With --out DIR, writes the whole results in the competitions' formats:
   MODEL.PR    log10 of the partition function: exact, or an estimate that converges, or the upper bound
-  MODEL.MAR   marginals: exact, or converging, or of perturb-and-MAP; the output says which
+  MODEL.MAR   marginals, the probability of each label of each variable: exact, or converging, or of
+              perturb-and-MAP; the output says which
   MODEL.MPE   the best labelling
 """
 
 
 @click.command(help=_ABOUT)
 @click.argument("model", type=FILE)
-@click.option("--evidence", type=FILE, help="Observed variables: n variable label variable label ...")
+@click.option("--evidence", type=FILE, help="File of observed variables: n variable label variable label ...")
 @click.option(
-    "--perturbations", type=click.IntRange(min=2), default=100, show_default=True, help="More of them, less noise."
+    "--perturbations",
+    type=click.IntRange(min=2),
+    default=100,
+    show_default=True,
+    help="Random perturbations for the bound, and for marginals of perturb-and-MAP: more leave less noise.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Time for an estimate that converges, where nothing is exact; 0: the bound, and perturb-and-MAP marginals.",
+    help="Time for an estimate that converges, where nothing is exact; with 0, the bound and the marginals of "
+    "perturb-and-MAP take its place.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")

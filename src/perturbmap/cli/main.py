@@ -20,8 +20,8 @@ from perturbmap.cli.segment import segment
 _ABOUT = """Structured prediction by perturb-and-MAP.
 
 The library is used from Python (import perturbmap). This command cuts things out of images, solves models in
-the UAI format, and regenerates the experiments of the paper that the library implements, with a report to open in a
-browser.
+the file format of the UAI inference competitions, and regenerates the experiments of the paper that the library
+implements, with a report to open in a browser.
 
 \b
 Try:
@@ -65,8 +65,8 @@ class GoesOn(click.Group):
 def reproduce() -> None:
     """Run the experiments: the paper's tables, and two that are not in it.
 
-    Each experiment writes results.json and report.html into a folder. Interrupted, the same command goes on where it
-    stopped.
+    Each experiment writes results.json and report.html into a folder. After an interruption, the same command goes on
+    where it stopped.
     """
 
 

@@ -15,8 +15,8 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("path", type=FOLDER)
 @click.option("--class", "class_name", default="horse", show_default=True, help="One of VOC's twenty classes.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make; it must not exist.")
-@click.option("--sbd", type=FOLDER, help="SBD's folder (benchmark_RELEASE): masks for the test set.")
-@click.option("--unlabelled", type=FOLDER, help="Further images of the class, of which nothing is known.")
+@click.option("--sbd", type=FOLDER, help="Folder of the data set SBD (benchmark_RELEASE): masks for the test set.")
+@click.option("--unlabelled", type=FOLDER, help="Folder of more images of the class, of which nothing is known.")
 @click.option("--test", "n_test", type=click.IntRange(min=1), help="Test images from SBD.  [default: half of them]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of that draw.")
 def prepare_voc(
@@ -25,9 +25,9 @@ def prepare_voc(
     """Make the folder of the horse experiment from VOC2012.
 
     PATH is VOCdevkit, or the folder VOC2012 in it. With --sbd, all VOC segmentation images of the class are the small
-    training set, and the test set is drawn from the images that only SBD has masks for; without, VOC's "train" is
-    small and its "val" is the test set. Images with boxes alone are the medium set; for horses, VOC's action set
-    gives unlabelled images.
+    training set, and the test set is drawn from the images that only SBD has masks for; without --sbd, VOC's "train"
+    is the small set and its "val" the test set. Images with boxes alone are the medium set; for horses, VOC's action
+    set gives unlabelled images.
     """
     with while_loading():
         from perturbmap.cli.plainly import plainly

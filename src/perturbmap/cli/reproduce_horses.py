@@ -23,14 +23,15 @@ from perturbmap.cli.options import cache_option, jobs_option, method_option, onc
     type=click.Choice(["small", "small+boxes", "small+all", "14", "14+boxes", "14+nothing", "5", "30", "70"]),
     multiple=True,
     callback=once_each,
-    help="A column to run, with small and 14, on which the others build; may be repeated. All by default.",
+    help="A column of the tables to run, besides small and 14, on which the others build; may be repeated. All by "
+    "default.",
 )
 @jobs_option
 @seed_option
 @click.option(
     "--quick", is_flag=True, help="One draw, few steps, l2 not searched, no unlabelled images: under 3 minutes."
 )
-@click.option("--timing/--no-timing", default=True, help="Whether the pins are timed (Table 5).")
+@click.option("--timing/--no-timing", default=True, help="Time the pins, cuts with one label held (Table 5).")
 @cache_option("horses", "image")
 @out_option("horses")
 def horses(
@@ -46,8 +47,9 @@ def horses(
 ) -> None:
     """Horses cut out of images: Tables 3, 4 and 5 and Figure 1 of the paper.
 
-    A structured SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss, learned from masks, from
-    boxes and from images with neither. Each is decoded by its best labelling and by that of least expected loss.
+    A structured SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss, learn from masks, from
+    boxes and from images with neither. Each predicts in two ways: by the labelling of the highest score, and by that
+    of least expected loss.
     """
     from perturbmap.experiments.horses import report as horses_report
     from perturbmap.experiments.horses.data import load_horses

@@ -27,8 +27,9 @@ def msrc(
 ) -> None:
     """Photos cut into the classes of MSRC: not in the paper.
 
-    The same unaries alone, and with edges learned by a structured SVM, perturb&MAP and marginal perturb&MAP, plain
-    and weighted by the loss. Each is decoded by its best labelling and by that of least expected loss.
+    The same scores of single superpixels (unaries) predict alone, and with edges that are learned by a structured
+    SVM, perturb&MAP and marginal perturb&MAP, plain and weighted by the loss. Each predicts in two ways: by the
+    labelling of the highest score, and by that of least expected loss.
     """
     from perturbmap.experiments.msrc import report as msrc_report
     from perturbmap.experiments.msrc.appearance import with_appearance

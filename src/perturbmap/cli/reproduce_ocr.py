@@ -68,8 +68,8 @@ def ocr(
 ) -> None:
     """Handwritten words: Table 2 of the paper.
 
-    Per-letter error of a CRF, a structured SVM, perturb&MAP, marginal perturb&MAP and the exact marginal likelihood,
-    beside the paper's numbers. The data are in the package.
+    The table has the share of wrong letters of a CRF, a structured SVM, perturb&MAP, marginal perturb&MAP and the
+    exact marginal likelihood, beside the paper's numbers. The data are in the package.
     """
     from perturbmap.datasets import load_ocr
     from perturbmap.experiments.ocr import report as ocr_report

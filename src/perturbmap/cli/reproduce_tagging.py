@@ -38,8 +38,9 @@ def tagging(
 ) -> None:
     """Parts of speech of words: not in the paper.
 
-    The same named features, learned from by crfsuite, our CRF, a structured SVM, perturb&MAP and marginal
-    perturb&MAP; and with a tenth of the sentences labelled, the others in part or not at all, by Algorithm 3.
+    crfsuite, our CRF, a structured SVM, perturb&MAP and marginal perturb&MAP learn from the same named features.
+    Besides, a tenth of the sentences is labelled, the others in part or not at all, and Algorithm 3 of the paper
+    learns from them.
     """
     from perturbmap.experiments.results import Results
     from perturbmap.experiments.tagging import report as tagging_report

@@ -26,13 +26,14 @@ _masks = click.option(
 _classes = click.option(
     "--classes",
     type=FILE,
-    help='Names of more classes than two, and their numbers or colours in masks: JSON, {"NAME": 1, "NAME": 2, ..., '
-    '"void": [0, 255]}, or {"NAME": [RED, GREEN, BLUE], ...}.  [default: classes.json in the folder of masks]',
+    help="File of classes, where masks show more than foreground and background: their names, and their numbers or "
+    'colours in masks. JSON, {"NAME": 1, "NAME": 2, ..., "void": [0, 255]}, or {"NAME": [RED, GREEN, BLUE], ...}.  '
+    "[default: classes.json in the folder of masks]",
 )
 _threshold = click.option(
     "--mask-threshold",
     type=click.FloatRange(min=0, min_open=True, max=255),
-    help="Take pixels of masks of at least this grey, up to 255, for foreground, and all others for background.",
+    help="Grey from 0 to 255: pixels of masks that are at least as bright are foreground, all others background.",
 )
 
 
@@ -52,11 +53,11 @@ Writes for each image NAME:
   NAME_probability.png   the probability of foreground, 0 to 255
   NAME_overlay.jpg       the image with its foreground tinted, to look at
 
-And summary.csv, one line per image: its size, the foreground's share of the area, the mean uncertainty of a pixel (0
-bits: sure; 1 bit: knows nothing), the number of superpixels.
+Also writes summary.csv, with one line per image: its size, the foreground's share of the area, the mean uncertainty
+of a pixel (0 bits: certain; 1 bit: nothing is known), the number of superpixels.
 
 \b
-Of a model of classes:
+For a model of classes, the files are:
   NAME_mask.png          the numbers or the colours of the classes, as in the masks
   NAME_probability.png   the probability of the class in the mask, 0 to 255
   NAME_overlay.jpg       the image with its classes tinted, and a legend
@@ -75,7 +76,7 @@ def segment() -> None:
 @click.option(
     "--boxes",
     type=FILE,
-    help="Boxes around the foreground of images without a mask, in pixels counted from 1: JSON, "
+    help="File of boxes around the foreground of images without a mask, in pixels counted from 1: JSON, "
     '{"NAME": [[xmin, ymin, xmax, ymax], ...], ...}.',
 )
 @click.option("--out", type=NEW_FILE, default=Path("model.pm"), show_default=True, help="The model to write.")
@@ -89,7 +90,7 @@ def segment() -> None:
     type=click.IntRange(min=2),
     default=150,
     show_default=True,
-    help="An image is cut into about so many pieces: more follow finer outlines, and take longer.",
+    help="How many pieces an image is cut into, about: more follow finer outlines, and take longer.",
 )
 @click.option(
     "--side",
@@ -101,10 +102,15 @@ def segment() -> None:
 @click.option(
     "--l2",
     type=click.FloatRange(min=0, min_open=True),
-    help="Strength of the penalty on the weights: try more for few masks.",
+    help="Strength of the penalty on the weights: try a larger one for few masks.  [default: 0.003]",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
-@click.option("--check/--no-check", default=True, show_default=True, help="Estimate the error on new images.")
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Estimate the error on new images, by learning again without some of the masks.",
+)
 @_jobs
 @_threshold
 @_overwrite
@@ -114,8 +120,8 @@ def fit(**options: Any) -> None:
     Masks show a foreground, or classes that have names: then a file classes.json lies beside them, or --classes says
     where it is.
 
-    Images without a mask are used too: where --boxes has them, everything outside their boxes is background; of the
-    others, nothing is known. Files go together by name: photo7.jpg, its mask photo7.png, its boxes "photo7".
+    Images without a mask are used too. For an image that --boxes has, everything outside its boxes is background; of
+    the others, nothing is known. Files go together by name: photo7.jpg, its mask photo7.png, its boxes "photo7".
     """
     with while_loading():
         from perturbmap.cli import segment_runs
@@ -132,8 +138,8 @@ def fit(**options: Any) -> None:
 @click.option(
     "--converging",
     is_flag=True,
-    help="Probabilities without the bias of perturb-and-MAP: exact, and as quick, for images of 150 superpixels; "
-    "seconds to minutes for each image of many more. Masks stay the same.",
+    help="Compute probabilities without the bias of perturb-and-MAP: exact, and as quick, for images of 150 "
+    "superpixels; for many more, it takes seconds to minutes for each image. Masks stay the same.",
 )
 @_jobs
 @_overwrite
@@ -154,7 +160,10 @@ def predict(**options: Any) -> None:
 @_threshold
 @_overwrite
 def evaluate(**options: Any) -> None:
-    """Measure a model on images with masks; one of classes also by class, with a table of confusions."""
+    """Measure the errors of a model on images with masks.
+
+    A model of classes is also measured for each class, with a table of what is taken for what.
+    """
     with while_loading():
         from perturbmap.cli import segment_evaluate
 

@@ -20,7 +20,7 @@ from perturbmap.data import Example
 
 
 class Segmentation(NamedTuple):
-    """Superpixels of images: examples, labels (1: foreground, -1: not known), the images' names."""
+    """Images as superpixels, the sites: examples X, labels y (0: background, 1: foreground, -1: not known), names."""
 
     X: list[Example]
     y: list[NDArray[np.int32]]
@@ -28,7 +28,7 @@ class Segmentation(NamedTuple):
 
 
 def load_horseseg_mat(path: str | os.PathLike[str], part: str = "train") -> Segmentation:
-    """The patterns and labels of a ``horseSeg_*.mat``, its "train" or its "test" part."""
+    """Loads the examples and labels of a HorseSeg file ``horseSeg_*.mat``, its "train" or its "test" part."""
     if part not in ("train", "test"):
         raise ValueError(f'part must be "train" or "test", but is {part!r}.')
     X, y, names = [], [], []
@@ -49,10 +49,10 @@ def load_horseseg_mat(path: str | os.PathLike[str], part: str = "train") -> Segm
 
 
 def load_horseseg_features(path: str | os.PathLike[str]) -> Segmentation:
-    """All images of a ``horse-features.bin``, in the order of their numbers.
+    """Loads all images of a HorseSeg file ``horse-features.bin``, in the order of their numbers.
 
-    Its superpixel maps are separate files: sizes are all one, and there are no edge features. Both can be given by
-    making each `Example` anew.
+    The superpixel maps are in other files, so that all sizes are one here, and there are no edge features. To add
+    both, make each `Example` anew.
     """
     X, y, names = [], [], []
     with _open(path) as file:

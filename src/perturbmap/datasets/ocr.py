@@ -24,7 +24,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 class OCR(NamedTuple):
-    """6,877 words of 52,152 letters.
+    """Handwritten words: 6,877 words of 52,152 letters, in ten folds.
 
     X : a list of ``(n_letters, 128)`` arrays of 0 and 1, the pixels of 16 x 8 images
     y : a list of arrays of letters, "a" to "z"
@@ -40,10 +40,10 @@ class OCR(NamedTuple):
         return f"OCR({len(self.X):,} words, {sum(map(len, self.X)):,} letters, {len(np.unique(self.folds))} folds)"
 
     def split(self, protocol: str, fold: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Positions of training and test words.
+        """The positions of the training words and of the test words, for one of ten folds.
 
-        "small" trains on the fold and tests on the nine others, "large" the other way round. Inside a fold, words are
-        sorted: shuffle before you split further.
+        The protocol "small" trains on the fold and tests on the nine others, "large" the other way round. Inside a
+        fold, words are sorted: shuffle before you split further.
         """
         if protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, but is {protocol!r}.")
@@ -63,7 +63,7 @@ class OCR(NamedTuple):
 
 
 def load_ocr(path: str | os.PathLike[str] | None = None) -> OCR:
-    """The words, from the file in the package or from the original ``letter.data`` (or ``letter.data.gz``).
+    """Loads handwritten words, from the file in the package or from the original ``letter.data`` (or its ``.gz``).
 
     >>> from perturbmap.datasets import load_ocr
     >>> load_ocr()

@@ -19,7 +19,9 @@ _COLOURS = [(0, 0, 255), (255, 0, 0), (0, 255, 0), (0, 255, 255), (255, 255, 0)]
 class Snakes(NamedTuple):
     """200 grids to learn from and 100 to be tested on, each with one snake of ten cells.
 
-    X_train, X_test : lists of ``(height, width)`` arrays, numbers of ``SNAKE_DIRECTIONS``
+    The task is to number the cells of the snake: the colour of a cell says in which direction its next cell is.
+
+    X_train, X_test : lists of ``(height, width)`` arrays of colours, as numbers of ``SNAKE_DIRECTIONS``
     y_train, y_test : lists of arrays of the same shapes, 0 for no snake and 1 to 10 along it
     """
 
@@ -34,7 +36,7 @@ class Snakes(NamedTuple):
 
 
 def load_snakes() -> Snakes:
-    """The snakes, from the file in the package.
+    """Loads the grids with snakes, from the file in the package; see `Snakes`.
 
     >>> from perturbmap.datasets import load_snakes
     >>> snakes = load_snakes()

@@ -11,18 +11,18 @@ _COLUMNS_OF_CONLLU, _FORM, _UPOS = 10, 1, 3
 
 
 class TaggedWords(NamedTuple):
-    """Sentences: the words of each, and their tags."""
+    """Sentences: ``words``, a list of the words of each, and ``tags``, their tags."""
 
     words: list[list[str]]
     tags: list[list[str]]
 
 
 def load_tagged_words(path: str | os.PathLike[str]) -> TaggedWords:
-    r"""The words and tags of a file, which may be packed by gzip; an empty line ends a sentence.
+    r"""Loads the words and tags of a file, which may be packed by gzip; an empty line ends a sentence.
 
     A line has a word, a tab and a tag; or it is one of CoNLL-U, of whose ten columns the form and the universal part
     of speech are taken. Comments are left out, and so are the lines of CoNLL-U that stand for several words, or for
-    none. ValueError names a line that is neither.
+    none. A ValueError names a line that is of neither kind.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

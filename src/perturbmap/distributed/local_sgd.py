@@ -23,19 +23,23 @@ from perturbmap.support.checks import check_number
 
 @final
 class LocalSGD(Solver[SGDState]):
-    """Rounds: each shard of a `Store` takes its own steps from the common weights; their mean begins the next round.
+    """Stochastic gradient steps on each shard of a `Store` by itself, after which the weights are averaged.
 
-    ``w <- sum_s n_s / n w_s``, where ``w_s`` comes from w by steps of `DoubleSGD` on the ``n_s`` examples of shard s.
-    A batch is shared out: a step of shard s looks at ``batch_size * n_s / n`` examples, one at least. So a pass has
-    as many steps, of the same lengths, as without shards, unless there are more shards than examples in a batch. Over
-    rounds, the mean of all local iterates is averaged.
+    Learning goes in rounds: each shard takes its own steps from the common weights, and the mean of what the shards
+    end with begins the next round, ``w <- sum_s n_s / n w_s``. There ``w_s`` comes from w by steps of `DoubleSGD` on
+    the ``n_s`` examples of shard s. The shards divide a batch among them: a step of shard s looks at
+    ``batch_size * n_s / n`` examples, one at least. So a pass has as many steps, of the same lengths, as without
+    shards, unless there are more shards than examples in a batch. The weights to use are an average over the rounds,
+    of the mean of all local iterates in each.
 
     sgd : how steps are taken, and how many passes in all; `DoubleSGD` by default
-    rounds_per_pass : how often weights are averaged while every shard is passed through once
+    rounds_per_pass : how often weights are averaged while every shard is passed through once; more rounds keep the
+        shards closer together, and send the weights more often
 
     Shards are worked on through joblib, as many at once as the estimator's ``n_jobs`` says, here or on the cluster of
-    ``joblib.parallel_config``. Workers open their shards by path; weights travel, and labels unless they are the
-    store's own; examples never do. The result depends on the seed and on the shards, not on how many work at once.
+    ``joblib.parallel_config``. Workers open their shards by path, which they must therefore be able to read; they are
+    sent the weights, and labels unless these are the store's own, but never examples. The result depends on the seed
+    and on the shards, not on how many work at once.
     """
 
     saves_every_step = True

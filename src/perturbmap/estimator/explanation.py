@@ -25,7 +25,7 @@ class FeatureWeight(NamedTuple):
 
 
 class TransitionWeight(NamedTuple):
-    """How much it adds to the score if two neighbours have these labels; None stands for what is beyond an end."""
+    """How much two neighbouring labels add to the score; None in place of one stands for the end of the sequence."""
 
     weight: float
     before: Hashable | None
@@ -35,10 +35,10 @@ class TransitionWeight(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Explanation:
-    """The weights of the strongest features and transitions of a tagger, the strongest first; as text, two tables.
+    """The weights of the strongest features and transitions of a tagger, the strongest first; prints as two tables.
 
-    A weight is as strong as its distance from zero. Transitions from None are those of the first site, to None of the
-    last.
+    A weight is as strong as its distance from zero. A transition from None to a label is a weight of the first site,
+    one from a label to None a weight of the last site. `StructuredPredictor.explain` makes it.
     """
 
     features: list[FeatureWeight]

@@ -49,43 +49,52 @@ from perturbmap.task_losses import TaskLoss
 
 
 class FitInterruptedWarning(UserWarning):
-    """Ctrl-C ended a fit. A script that must not go on then makes it an error, by ``warnings.simplefilter``."""
+    """Warns that Ctrl-C ended a fit early, and that the estimator has the weights so far.
+
+    A script that must not go on then can make it an error: ``warnings.simplefilter("error", FitInterruptedWarning)``.
+    """
 
 
 @final
 class StructuredPredictor(BaseEstimator):
     """Predicts the labels of structured examples.
 
-    X is a list of examples: feature matrices, `Example`, or sentences of tokens with named features, as
-    `TokenFeatures` takes them. An entry of y is a sequence of labels (any hashable values, such as the names of tags;
-    -1 or None where a site's label is not known), None for an unlabelled example, or an array ``(n_sites, n_labels)``
-    of probabilities.
+    An example has sites, such as the letters of a word, each of which gets a label; edges join sites whose labels
+    depend on each other. X is a list of examples: feature matrices with a row for each site, `Example`, or sentences
+    of tokens with named features, as `TokenFeatures` takes them. An entry of y is a sequence of labels (any hashable
+    values, such as the names of tags; -1 or None where a site's label is not known), None for an unlabelled example,
+    or an array ``(n_sites, n_labels)`` of probabilities.
 
-    model : how features become potentials; `SequenceModel` by default
+    model : how features become potentials, the scores of labellings (`Potentials`); `SequenceModel` by default
     structure : which labellings there are, and how the best is found; `Chain` by default
     objective : what learning maximises; `MarginalLogLikelihood` of the Hamming loss by default
-    l2 : weight of the penalty ``l2/2 ||w||^2``
+    l2 : strength of the penalty ``l2/2 ||w||^2`` on the weights, beside the mean of the objective over examples: a
+        larger one keeps the weights smaller, against overfitting
     solver : what maximises the objective; by default `BCFW` for the hinge, `LBFGS` for what is exact and for a
         `MarginalLogLikelihood` of fewer than 32 examples, `DoubleSGD` for the rest
-    unlabelled_weight : kappa, the weight of examples that are not fully labelled
-    hard_labels : whether unknown labels are completed by the best labelling, not by marginals
-    calibration : number of cross-validation folds from which marginals are calibrated, by a scale of the potentials
-        and a shift of the log-odds: for probabilities by their likelihood, for `Decoding.LOSS_AWARE` by its loss.
-        None: no calibration
-    decoding : which labelling ``predict`` returns
+    unlabelled_weight : kappa, how much the mean over the examples that are not fully labelled counts beside the mean
+        over those that are
+    hard_labels : whether learning completes unknown labels by the best labelling, rather than by marginals (the
+        probabilities of the labels of each site)
+    calibration : number of cross-validation folds from which marginals are calibrated, so that a probability says how
+        often it is right (`Calibration`): by a scale of the potentials and a shift of the log-odds. Probabilities are
+        calibrated by their likelihood, those of `Decoding.LOSS_AWARE` by its loss. None: no calibration
+    decoding : which labelling ``predict`` returns; see `Decoding`
     task_loss : what ``score`` measures and `Decoding.LOSS_AWARE` minimises; the objective's own by default
-    n_perturbations : how many perturbations marginals are estimated from
+    n_perturbations : how many random perturbations marginals are estimated from: more take longer, and leave less
+        noise
     n_jobs : how many shards of a `Store` are worked on at once, through joblib and under its ``parallel_config``, by
-        predictions, by `LocalSGD` and by `LBFGS`. None: one after another. It never changes a result. Lists are
-        worked on by threads.
+        predictions, by `LocalSGD` and by `LBFGS`. None: one after another. It never changes a result. Lists of
+        examples are worked on by threads.
     classes : all label values, where y may not show them all
     features : how tokens become matrices; `TokenFeatures` by default where X holds tokens
     random_state : an integer, a numpy Generator, or None for a different fit each time
 
-    After a fit, ``coef_`` are the weights, ``weights_`` the same by name and in their shapes, ``classes_`` the label
-    values, ``history_`` what the solver reported, ``n_iter_`` its steps, ``seed_`` the seed, ``calibration_`` and
-    ``label_prior_`` how marginals are corrected, ``decoding_calibration_`` how for `Decoding.LOSS_AWARE`, and
-    ``features_`` the names of the features of tokens, or None.
+    After a fit, ``coef_`` holds the weights and ``weights_`` the same weights by name, in their shapes; ``classes_``
+    holds the label values, ``history_`` what the solver reported on its way, ``n_iter_`` the number of its steps, and
+    ``seed_`` the seed. ``calibration_`` and ``label_prior_`` say how marginals are corrected, and
+    ``decoding_calibration_`` how those for `Decoding.LOSS_AWARE` are. ``features_`` is the fitted `TokenFeatures`,
+    which has the names of the features of tokens, or None.
 
     >>> rng = np.random.default_rng(0)
     >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
@@ -147,14 +156,23 @@ class StructuredPredictor(BaseEstimator):
         checkpoint_seconds: float = 60.0,
         callback: Callback | None = None,
     ) -> StructuredPredictor:
-        """Learns ``coef_``; with examples that are not fully labelled, by Algorithm 3.
+        """Learns the weights ``coef_`` from examples X and their labels y; returns the estimator.
 
-        With ``validation`` data, the weights of the least validation loss are kept, and learning stops when it has
-        not fallen for ``patience`` looks. A ``checkpoint`` file is written every so many seconds; if it is there
-        already, from the same data and parameters, the fit goes on where it stopped and ends as if it never had
-        (`LBFGS`: at the same optimum, by other steps). Validation losses are those of the best labelling.
-        ``callback`` gets a dict of progress now and then, with the weights so far as "coef"; "phase" is 0 in the
-        folds of a calibration. Ctrl-C ends the fit with the weights so far.
+        Where some examples are not fully labelled, it follows Algorithm 3 of the paper: it learns from the fully
+        labelled ones, or from the known labels where there are none (phase 1), estimates the unknown labels, and then
+        learns from all examples (phase 2).
+
+        validation : a pair (X, y). The weights of the least validation loss are kept, and learning stops when it has
+            not fallen for ``patience`` looks. The loss is that of the best labelling, whatever ``decoding`` is
+        patience : looks at the validation data without a lower loss after which learning stops
+        checkpoint : a file that is written every ``checkpoint_seconds``. If it is there already, from the same data
+            and parameters, the fit goes on where it stopped and ends as if it never had (`LBFGS`: at the same
+            optimum, by other steps)
+        checkpoint_seconds : time between two writes of the checkpoint
+        callback : a function that gets a dict of progress now and then, with the weights so far as "coef"; "phase" is
+            0 in the folds of a calibration
+
+        Ctrl-C ends the fit with the weights so far, and a `FitInterruptedWarning`.
         """
         check_count("patience", patience)
         if callback is not None and not callable(callback):
@@ -185,9 +203,9 @@ class StructuredPredictor(BaseEstimator):
         return {name: value for name, value in self.get_params(deep=False).items() if name not in idle}
 
     def fit_warm(self, X: Sequence[Any], y: Sequence[Any], state: State | None) -> State:
-        """Fits from the state in which a fit with another l2 ended; returns its own state, for the next.
+        """Fits from the state in which a fit with another l2 ended; returns its own state, for the next fit.
 
-        `regularisation_path` fits like this. The state is that of phase 1, on the fully labelled examples.
+        `regularisation_path` fits like this. The state is that of phase 1 of a fit, on the fully labelled examples.
         """
         features, X = self._learn_features(X)
         return self._fit(self._pose(X, y), features, warm=state)
@@ -262,9 +280,9 @@ class StructuredPredictor(BaseEstimator):
     def partial_fit(
         self, X: Sequence[Any], y: Sequence[Any], classes: Sequence[Hashable] | None = None
     ) -> StructuredPredictor:
-        """Learns from about one pass over fully labelled examples, from the weights so far.
+        """Goes on learning from the weights so far, by about one pass over more, fully labelled examples.
 
-        ``classes`` are needed the first time.
+        ``classes``, all label values, are needed the first time, unless the constructor was given them.
         """
         is_fresh = not hasattr(self, "coef_")
         stated = self.classes if classes is None else classes
@@ -310,7 +328,7 @@ class StructuredPredictor(BaseEstimator):
         return self
 
     def problem(self, X: Sequence[Any], y: Sequence[Any]) -> Problem:
-        """What ``fit`` would solve: for a closer look, or a solver of your own. Nothing is learned."""
+        """Returns the `Problem` that ``fit`` would solve, for a closer look or a solver of your own, unsolved."""
         return self._pose(self._learn_features(X)[1], y).problem
 
     def solver_for(self, n_examples: float) -> Solver[Any]:
@@ -322,8 +340,9 @@ class StructuredPredictor(BaseEstimator):
     def predict(self, X: Sequence[Any], *, marginals: Sequence[Floats] | None = None) -> list[NDArray[Any]]:
         """Predicts labels, one array for each example, decoded as ``decoding`` says.
 
-        ``marginals`` are those of `predict_marginals`, which are then not computed again. `Decoding.MAP` needs none,
-        and `Decoding.LOSS_AWARE` computes others where it has a calibration of its own.
+        If you have the result of `predict_marginals` already, pass it as ``marginals``, so that it is not computed
+        again. `Decoding.MAP` needs no marginals, and `Decoding.LOSS_AWARE` computes others where it has a calibration
+        of its own.
         """
         data, learned = self._question(X)
         q = None
@@ -340,10 +359,12 @@ class StructuredPredictor(BaseEstimator):
 
         Columns are in the order of ``classes_``. Other estimators of scikit-learn call this ``predict_proba``.
 
-        What a weighted loss has added to the labels that are expensive to miss is taken out again (docs/decisions.md,
-        13). ``given`` is like y: labels that are known (-1 elsewhere), on which the marginals are conditioned.
-        ``method`` is what the objective learns, PINNED or EXACT, unless you choose: COUNTED needs no pins, which a
-        solver of your own solves one by one.
+        A weighted loss makes the labels that are expensive to miss look more probable than they are; this is taken
+        out again (docs/decisions.md, 13).
+
+        given : like y, labels that are known (-1 elsewhere), on which the marginals are conditioned
+        method : how marginals are estimated, see `marginals`. By default it is that of the objective, PINNED or
+            EXACT. COUNTED needs no pins (sites held at a label), which a solver of your own solves one by one
         """
         data, learned = self._question(X)
         if method is not None and not isinstance(method, MarginalMethod):
@@ -352,7 +373,7 @@ class StructuredPredictor(BaseEstimator):
         return ask(partial(learned.marginals, method=method), data, known, self.n_jobs)
 
     def potentials(self, X: Sequence[Any]) -> Potentials:
-        """The potentials of examples under the learned weights, for inference by hand."""
+        """The `Potentials` of examples under the learned weights, for inference by hand."""
         data, learned = self._question(X)
         with one_blas_thread():
             f = Potentials.batch([learned.potentials(part) for part in data.parts()])
@@ -361,7 +382,7 @@ class StructuredPredictor(BaseEstimator):
     def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
         """One minus the mean task loss; sites and examples whose labels are not known do not count.
 
-        A label that the fit has not seen is one that the prediction misses.
+        A label in y that the fit has not seen counts as missed by the prediction.
 
         By default that is the share of right sites. For `LogLikelihood` and `ExactLogLikelihood`, which learn whole
         labellings, it is the share of examples without a mistake, unless ``task_loss=Hamming()`` counts sites.
@@ -381,8 +402,8 @@ class StructuredPredictor(BaseEstimator):
     def explain(self, top: int = 20, *, feature_names: Sequence[str] | None = None) -> Explanation:
         """The weights of the ``top`` strongest features and transitions, by their names; print it to see a table.
 
-        ``feature_names`` are those of the columns, where the fit had matrices: ``get_feature_names_out()`` of what
-        made them. A fit to tokens has its own.
+        ``feature_names`` names the columns of X where the fit had matrices: usually it is the
+        ``get_feature_names_out()`` of the transformer that made them. A fit to tokens knows its own names.
         """
         self._check_fitted()
         names: Any = feature_names
@@ -395,13 +416,13 @@ class StructuredPredictor(BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the fitted estimator to one file, atomically, without pickle; weights that are zero take a bit each.
 
-        It holds what `partial_fit` goes on from too, where the solver is one that can: of `DoubleSGD` six numbers for
-        each weight.
+        If the solver can go on with `partial_fit`, the file also holds what it goes on from: six numbers for each
+        weight with `DoubleSGD`.
         """
         archive.write(path, "estimator", *self.contents())
 
     def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that a file must hold, as JSON and arrays, for one that holds more, as a `Segmenter`'s does."""
+        """Returns what `save` writes, as JSON and arrays, for a file that holds more, such as a `Segmenter`'s."""
         self._check_fitted()
         return fitted_file.to_contents(self.get_params(deep=False), vars(self))
 
@@ -409,9 +430,9 @@ class StructuredPredictor(BaseEstimator):
     def load(cls, path: str | os.PathLike[str], *, parts: Sequence[type] = ()) -> StructuredPredictor:
         """The estimator that `save` wrote; ValueError for a damaged, truncated, forged or foreign file.
 
-        ``parts`` are the classes of your own (models, structures, losses, ...) that it was made with. A file runs no
-        code, and takes about as much memory as it has bytes; but a weight that is zero has a bit in the file, and a
-        number in memory.
+        ``parts`` are the classes of your own (models, structures, losses, ...) that the estimator was made with.
+        Loading runs no code from the file, and takes about as much memory as the file has bytes; but a weight that is
+        zero takes one bit in the file, and a whole number in memory.
         """
         if not isinstance(parts, (list, tuple)) or not all(isinstance(part, type) for part in parts):
             raise TypeError(f"parts must be a list of classes, such as [MyModel], but is {parts!r}.")
@@ -422,7 +443,7 @@ class StructuredPredictor(BaseEstimator):
     def from_contents(
         cls, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, parts: Sequence[type] = ()
     ) -> StructuredPredictor:
-        """The estimator whose `contents` these are; ValueError where they are those of none."""
+        """Makes the estimator whose `contents` these are; raises ValueError where they are those of none."""
         parameters, fitted = fitted_file.read_contents(about, arrays, parts)
         unknown = parameters.keys() - cls().get_params(deep=False).keys()
         if unknown:

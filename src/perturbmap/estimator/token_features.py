@@ -26,14 +26,14 @@ _CHUNK = 1024
 
 @final
 class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
-    """Named features of tokens to sparse matrices: for each sentence one, a row for each token.
+    """Turns named features of tokens into sparse matrices: one matrix for each sentence, one row for each token.
 
-    X is a list of sentences, a sentence a list of tokens, and a token a dict of names to numbers, booleans or texts,
-    or a list of names. As in crfsuite, a text is part of the name: ``{"word": "dog"}`` is the feature "word:dog" with
-    the value one, and so is ``["word:dog"]``; several texts, ``{"near": ["a", "b"]}``, are several features, and the
-    names of a dict in a dict are joined. Features that are zero or False are left out.
+    X is a list of sentences; a sentence is a list of tokens; a token is a dict of names to numbers, booleans or
+    texts, or a list of names. As in crfsuite, a text is part of the name: ``{"word": "dog"}`` is the feature
+    "word:dog" with the value one, and so is ``["word:dog"]``; several texts, ``{"near": ["a", "b"]}``, are several
+    features, and the names of a dict in a dict are joined. Features that are zero or False are left out.
 
-    min_count : names that fewer tokens have are dropped
+    min_count : names that fewer tokens than this have are dropped; 1 keeps all
 
     After a fit, ``vocabulary_`` has the column of each name, in the order in which names were first met. Names that
     were not met then are ignored later. A `StructuredPredictor` that is fitted to tokens makes its own.
@@ -51,12 +51,12 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
         self.min_count = min_count
 
     def fit(self, X: Sequence[Any], y: object = None) -> TokenFeatures:
-        """Learns the names of X."""
+        """Learns the names of the features in X."""
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: Sequence[Any], y: object = None) -> Sentences:
-        """Learns the names of X, and gives its matrices: faster than one after the other."""
+        """Learns the names of the features in X and returns its matrices: faster than one after the other."""
         min_count = check_count("min_count", self.min_count)
         growing = _Growing()
         matrix, vocabulary = _matrix(X, growing), dict(growing)
@@ -78,11 +78,11 @@ class TokenFeatures(Part, TransformerMixin, BaseEstimator, auto_wrap_output_keys
         return Sentences(_matrix(X, self._fitted_vocabulary()), list(map(len, X)))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
-        """The names of the columns."""
+        """The names of the columns, in their order."""
         return np.array(list(self._fitted_vocabulary()), dtype=object)
 
     def with_names(self, names: Iterable[str]) -> TokenFeatures:
-        """The same features with the names of a fit, as a file has them."""
+        """Returns a fitted copy with these names as its columns, for instance those that a file has."""
         features = TokenFeatures(self.min_count)
         features.vocabulary_ = {name: column for column, name in enumerate(names)}
         return features

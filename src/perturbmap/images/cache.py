@@ -32,12 +32,16 @@ CHECKS = "checksums.json"
 
 @final
 class FeatureCache:
-    """A folder of described images, one folder each, named by a hash of settings, vocabularies and the file's bytes.
+    """A folder that keeps the features of images, so that they are computed only once.
 
-    So an image may move or be renamed, and other settings never collide. An entry is one ``.npy`` file per array,
-    since those can be mapped into memory (members of an ``.npz`` cannot), and a file of checksums, written last. Each
-    file is written atomically: whoever is killed, or works in the same folder at the same time, leaves no entry that
-    is trusted and wrong.
+    folder : the folder; it is made if it does not exist
+    features : the `ImageFeatures` that describe images
+
+    Each image has an entry, a folder named by a hash of settings, vocabularies and the file's bytes. So an image may
+    move or be renamed, and other settings never collide. An entry is one ``.npy`` file per array, since those can be
+    mapped into memory (members of an ``.npz`` cannot), and a file of checksums, written last. Each file is written
+    atomically: a process that is killed, or works in the same folder at the same time, leaves no entry that is
+    trusted and wrong.
     """
 
     def __init__(self, folder: str | os.PathLike[str], features: ImageFeatures) -> None:
@@ -50,7 +54,7 @@ class FeatureCache:
     def load(
         self, paths: Iterable[Path_], *, n_jobs: int = 1, progress: bool | Progress = True, mmap: bool = True
     ) -> dict[Path, DescribedImage]:
-        """The images described, by path, in the order of ``paths``; broken ones are left out with a warning.
+        """The described images by path, in the order of ``paths``; broken files are left out with a warning.
 
         What the folder lacks is computed in ``n_jobs`` processes and kept, each as soon as it is done. With ``mmap``,
         features stay on disk until they are looked at, for as many images as half the process's limit of open files
@@ -85,7 +89,7 @@ class FeatureCache:
         return {path: found[entry] for path, entry in entries.items() if entry in found}
 
     def entry(self, path: Path_) -> Path:
-        """The folder of an image's entry, whether it is there or not."""
+        """The folder of an image's entry, whether the folder exists or not."""
         with open(path, "rb") as file:
             content = hashlib.sha256(file.read()).hexdigest()
         return self.folder / hashlib.sha256(f"{self._fingerprint} {content}".encode()).hexdigest()[:40]

@@ -28,8 +28,9 @@ from perturbmap.images.superpixels import stretch
 def read_class_mask(path: Path_, classes: Classes) -> NDArray[np.uint8]:
     """A mask file as (height, width): the labels 0 to n_classes - 1, and 255 for void.
 
-    Where classes are numbers, those of a palette count, not its colours. `ImageError` for a number or a colour that
-    is neither a class nor void, and for JPEG files, which keep neither.
+    Void marks pixels that do not count. Where classes are numbers, those of a palette count, not its colours.
+    `ImageError` is raised for a number or a colour that is neither a class nor void, and for JPEG files, which keep
+    neither numbers nor colours exactly.
     """
     opened = open_image(path)
     if opened.format in BLURRING:
@@ -68,11 +69,11 @@ def _codes(path: Path_, opened: Any, are_colours: bool) -> NDArray[np.int64]:
 
 @final
 class ClassMasks(Mapping[Path, NDArray[np.uint8]]):
-    """An image's path to its mask, as `read_class_mask` has it, of the image's size; read anew each time.
+    """A mapping from an image's path to its mask of classes, as `read_class_mask` has it, of the image's size.
 
-    A mask of another size than its image, but of its shape, is stretched by the nearest pixel, with a `MaskWarning`.
-    A damaged file, and one of void alone, is left out with a `SkippedImageWarning`. A number that is
-    no class, or a mask that is not of its image's shape, is a ValueError.
+    A mask is read anew each time. A mask of another size than its image, but with the same ratio of height to width,
+    is stretched by the nearest pixel, with a `MaskWarning`. A damaged file, and one of void alone, is left out with a
+    `SkippedImageWarning`. A number that is no class, or a mask with another ratio than its image, is a ValueError.
     """
 
     def __init__(self, files: Mapping[Any, Path_], classes: Classes) -> None:

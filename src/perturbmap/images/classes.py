@@ -34,7 +34,8 @@ Value = int | tuple[int, int, int]
 class Classes:
     """What masks show: the names of classes, and the number or the colour of each; label k is the k-th of them.
 
-    values : a number from 0 to 255, or a colour (red, green, blue), for each name; all are numbers, or all colours
+    values : a dict from each name to a number from 0 to 255, or to a colour (red, green, blue); all are numbers, or
+        all are colours
     void : numbers or colours of pixels that do not count
 
     >>> from perturbmap.images import Classes
@@ -68,7 +69,7 @@ class Classes:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Classes:
-        """The classes of a JSON file, names to numbers or colours, and a list of those of "void"."""
+        """Reads classes from a JSON file: an object from names to numbers or colours, and from "void" to a list."""
         try:
             return cls.from_json(parse_json(Path(path).read_bytes()))
         except ValueError as error:
@@ -76,7 +77,7 @@ class Classes:
 
     @classmethod
     def from_json(cls, found: Any) -> Classes:
-        """The inverse of `to_json`; ValueError for anything else."""
+        """Makes classes from what `to_json` returned; raises ValueError for anything else."""
         if not isinstance(found, dict):
             raise ValueError(f"it must hold {_EXAMPLE}, but is {shown(found)}.")
         void = found.get(VOID_KEY, [])
@@ -105,14 +106,14 @@ class Classes:
 
     @cached_property
     def colours(self) -> NDArray[np.uint8]:
-        """The colour of each class in pictures, (n_classes, 3): its own, or one that is unlike the others."""
+        """The colour of each class in pictures, (n_classes, 3): its own, or, of a number, one unlike the others."""
         if self.are_colours:
             return np.array(list(self.values.values()), dtype=np.uint8)
         return np.array([_distinct(k) for k in range(len(self))], dtype=np.uint8)
 
     @cached_property
     def codes(self) -> dict[int, int]:
-        """From a number, or from ``red * 65536 + green * 256 + blue``, to its label; void is 255."""
+        """A dict from each number, or from ``red * 65536 + green * 256 + blue``, to its label; void is 255."""
         labels = {_code(value): k for k, value in enumerate(self.values.values())}
         return {**dict.fromkeys(map(_code, self.void), VOID), **labels}
 

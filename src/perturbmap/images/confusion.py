@@ -15,12 +15,12 @@ from perturbmap.potentials import Floats
 @final
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """How many pixels of each class were taken for each; void does not count.
+    """How many pixels of each class were taken for which class; void pixels do not count.
 
     table : (n_classes, n_classes), pixels by their true class (rows) and the class that was found (columns)
 
-    A class that no mask shows has no accuracy, and one that is neither shown nor found no intersection over union:
-    theirs is NaN, and means leave them out.
+    A class that no mask shows has no accuracy, and one that is neither shown nor found has no intersection over
+    union: the value is NaN, and means leave it out.
     """
 
     table: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Confusion:
         return cls(np.bincount(pairs, minlength=k * k).reshape(k, k))
 
     def plus(self, other: Confusion) -> Confusion:
-        """The confusion of the images of both."""
+        """The confusion of the images of both tables together."""
         return Confusion(self.table + other.table)
 
     @property
@@ -45,12 +45,12 @@ class Confusion:
 
     @property
     def class_accuracies(self) -> Floats:
-        """The share of the pixels of each class that was found."""
+        """For each class, the share of its pixels that were found."""
         return _shares(np.diagonal(self.table), self.table.sum(axis=1))
 
     @property
     def ious(self) -> Floats:
-        """The intersection over union of each class: of its pixels and of those that were taken for it."""
+        """The intersection over union of each class, of its pixels and of the pixels that were taken for it."""
         both = np.diagonal(self.table)
         return _shares(both, self.table.sum(axis=0) + self.table.sum(axis=1) - both)
 

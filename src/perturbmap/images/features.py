@@ -49,17 +49,23 @@ class DescribedImage:
 class ImageFeatures:
     """Features of superpixels after Kolesnikov et al. (ECCV 2014), in the order of their HorseSeg data.
 
+    An image is cut into superpixels, small regions of similar colour, which are the sites of an `Example`. What each
+    pixel looks like, its position, colour and texture (SIFT descriptors), is replaced by the nearest of some typical
+    values, called words; features are histograms of words. ``fit`` learns the words, from training images only;
+    ``transform`` makes an `Example` whose sizes are areas.
+
     A superpixel has a constant 1, then for position (16 words), colour (128) and SIFT (512) the histogram of words
     over itself, over itself and its neighbours, and over their neighbours too, each of sum 1 before its square root
-    is taken: 1 + 3 * (16 + 128 + 512) = 1,969. An edge has a constant 1, then for each of those nine histograms
-    exp(-2^k chi2), k = -5..5: 100. ``fit`` learns the words, from training images only; ``transform`` makes an
-    `Example` whose sizes are areas.
+    is taken: 1 + 3 * (16 + 128 + 512) = 1,969 features. An edge has a constant 1, then for each of those nine
+    histograms exp(-2^k chi2), k = -5..5: 100 features.
 
-    n_superpixels, compactness : of SLIC, see `segment`
+    n_superpixels, compactness : how many superpixels, and how square they are, see `segment`
     max_side : larger images are looked at in this size, in pixels of the longer side; None: as they are
-    sift_step, sift_cell_sizes : of `dense_sift`; all cell sizes share one vocabulary
+    sift_step : pixels between two SIFT descriptors
+    sift_cell_sizes : pixels of the sides of the 4 x 4 cells of a descriptor; all sizes share one vocabulary
+    n_position_words, n_colour_words, n_sift_words : the number of words of each kind
     n_samples : how many descriptors of each kind the words are learned from, over all images
-    seed : of the sampling and of k-means
+    seed : the seed of the sampling and of k-means
     """
 
     def __init__(
@@ -105,7 +111,8 @@ class ImageFeatures:
     def fit(self, paths: Iterable[Path_], *, n_jobs: int = 1, progress: bool | Progress = True) -> ImageFeatures:
         """Learns the three vocabularies from these images; broken ones are left out with a warning.
 
-        An image's share of the samples is drawn with a stream of its own, so that processes do not matter.
+        An image's share of the samples is drawn with a random stream of its own, so that the result does not depend
+        on ``n_jobs``, the number of processes.
         """
         files = as_paths(paths)
         bar = as_progress(progress)
@@ -135,7 +142,7 @@ class ImageFeatures:
         return segment(self._read(path), self.n_superpixels, self.compactness)
 
     def transform(self, path: Path_) -> Example:
-        """The image as an example; float32."""
+        """The image as an `Example`, with features in float32."""
         return self.describe(path).example
 
     def describe(self, path: Path_) -> DescribedImage:
@@ -186,7 +193,7 @@ class ImageFeatures:
         return settings if self.max_side is None else {**settings, "max_side": self.max_side}
 
     def fingerprint(self) -> str:
-        """A digest of what decides features, but for the pixels: settings, words, libraries that cut and decode."""
+        """A digest of all that features depend on but the pixels: settings, words, libraries that cut and decode."""
         libraries = {name: version(name) for name in ("scikit-image", "pillow")}
         text = json.dumps([FEATURES_VERSION, self.settings(), libraries], sort_keys=True)
         digest = hashlib.sha256(text.encode())
@@ -200,7 +207,7 @@ class ImageFeatures:
         archive.write(path, KIND, *self.contents())
 
     def contents(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
-        """All that a file must hold, as JSON and arrays; `from_contents` is the way back."""
+        """Returns what `save` writes, as JSON and arrays; `from_contents` is the way back."""
         arrays = {kind: vocabulary.words for kind, vocabulary in self._fitted().items()}
         return {"settings": self.settings()}, arrays
 
@@ -244,7 +251,10 @@ def _shares(support: sp.csr_array, counts: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def describe_edges(histograms: list[NDArray[np.float64]], edges: Labels) -> NDArray[np.float32]:
-    """1, then exp(-2^k chi2) for each histogram, k = -5..5; chi2(p, q) = 1/2 sum (p - q)^2 / (p + q), in [0, 1]."""
+    """Features of edges, by how similar the histograms at their ends are: 1, then exp(-2^k chi2) for each, k = -5..5.
+
+    The distance of two histograms is chi2(p, q) = 1/2 sum (p - q)^2 / (p + q), in [0, 1].
+    """
     columns = [np.ones((len(edges), 1))]
     for p in histograms:
         a, b = p[edges[:, 0]], p[edges[:, 1]]

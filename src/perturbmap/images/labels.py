@@ -18,10 +18,10 @@ def _map(regions: Labels | Superpixels) -> Labels:
 
 
 def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any], n_labels: int = 2) -> Labels:
-    """The label that covers most of each superpixel, the smallest where some are equal; (D,).
+    """The label that covers most of each superpixel, (n_superpixels,); the smallest where several cover as much.
 
     ``mask`` is as `read_mask` has it, background (0) and foreground (1), or as `read_class_mask` has it, with as many
-    labels as there are classes; void pixels do not count, and -1 is a superpixel of nothing else.
+    labels as there are classes. Void pixels do not count; a superpixel of nothing else gets -1.
     """
     where = _map(regions)
     values = np.asarray(mask)
@@ -39,10 +39,10 @@ def labels_from_mask(regions: Labels | Superpixels, mask: NDArray[Any], n_labels
 
 
 def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
-    """Labels without gaps: a superpixel of void alone gets that of the greater area among its labelled neighbours.
+    """Fills in unknown labels: a superpixel of void alone gets the label of most area among its labelled neighbours.
 
-    A mask's void is often the seam between two labels, where either will do; left as it is, a single
-    such superpixel would make an example a partly labelled one.
+    A mask's void is often the seam between two labels, where either will do; left as it is, a single such superpixel
+    would make an example a partly labelled one.
     """
     filled = np.array(labels, dtype=np.int32)
     if len(filled) != len(regions) or not (filled >= 0).any():
@@ -58,11 +58,12 @@ def fill_unknown(regions: Superpixels, labels: Labels) -> Labels:
 
 
 def labels_from_boxes(regions: Labels | Superpixels, boxes: Any) -> Labels:
-    """0 for a superpixel wholly outside every box, -1 (unknown) for one with a pixel in some box; (D,).
+    """Labels from boxes around the foreground: 0 for a superpixel outside every box, -1 (unknown) for the others.
 
-    A box is ``[xmin, ymin, xmax, ymax]`` as in PASCAL VOC: pixels are counted from 1 and both ends belong to it, so
-    that ``[1, 1, width, height]`` is the whole image. Of fractions, the pixels they touch belong to it. What reaches
-    beyond the image is cut off. Without any box all is background.
+    The result has a label for each superpixel, (n_superpixels,): 0 where no pixel is in any box. A box is
+    ``[xmin, ymin, xmax, ymax]`` as in PASCAL VOC: pixels are counted from 1 and both ends belong to it, so that
+    ``[1, 1, width, height]`` is the whole image. If an end is a fraction, the pixel that it touches belongs to the
+    box. What reaches beyond the image is cut off. Without any box all is background.
     """
     where = _map(regions)
     height, width = where.shape

@@ -29,17 +29,20 @@ STRETCHED = "stretched, by the nearest pixel."
 def read_mask(
     path: Path_, image: Path_ | None = None, binary: bool | None = None, *, mask_threshold: float | None = None
 ) -> NDArray[np.uint8]:
-    """A mask file as (height, width): 0 background, 1 foreground, 255 void (not to be judged).
+    """Reads a mask file as (height, width): 0 background, 1 foreground, 255 void (pixels that do not count).
 
-    Two conventions are in use: 0, 1 and 255 for void; and black and white, 0 and 255. With ``binary=None`` the file
-    decides: 255 is foreground where no 1 occurs, and void where one does. A mask of nothing but background and void
-    would be misread: say ``binary=False`` where such exist, and ``binary=True`` where 255 is always foreground. Of a
-    palette the numbers count, not the colours; of 16 bits, the upper 8.
+    path : the mask file
+    image : the path of the mask's image. The mask then gets its size: it is stretched by the nearest pixel, with a
+        `MaskWarning`, if both have the same ratio of height to width; else it is an `ImageError`
+    binary : which of two conventions the file has: 0, 1 and 255 for void (False), or black and white, 0 and 255
+        (True). None: the file decides; 255 is foreground where no 1 occurs, and void where one does. A mask of
+        nothing but background and void would be misread: say False where such exist, and True where 255 is always
+        foreground
+    mask_threshold : all numbers of at least this are foreground, whatever the file
 
-    A grey mask, such as a JPEG file, is cut at the middle between its two greys, with a `MaskWarning`, if nearly all
-    pixels are near two; else it is an `ImageError`. With ``mask_threshold``, all numbers of at least that are
-    foreground, whatever the file. With ``image``, the path of the mask's image, the mask gets its size: stretched by
-    the nearest pixel, with a `MaskWarning`, if both have one shape; else it is an `ImageError`.
+    If the file has a palette, its numbers count, not its colours; of 16 bits, the upper 8. A grey mask, such as a
+    JPEG file, is cut at the middle between its two greys, with a `MaskWarning`, if nearly all pixels are near two;
+    else it is an `ImageError`.
     """
     if mask_threshold is not None and binary is not None:
         raise ValueError("binary and mask_threshold both say what 255 is: leave one of them out.")

@@ -37,15 +37,16 @@ from perturbmap.support.checks import check_number
 
 @final
 class Masks(Mapping[Path, NDArray[np.uint8]]):
-    """An image's path to its mask, 0, 1 and 255 (void), of the image's size; read anew each time.
+    """A mapping from an image's path to its mask, 0 background, 1 foreground and 255 void, of the image's size.
 
-    Where one file holds 1 and 255, 255 is void in all of them; else each file decides, as `read_mask` has it. Grey
-    masks are cut at one threshold, the middle between their two greys. With ``mask_threshold``, all masks are cut
-    there. A mask of another size than its image, but of its shape, is stretched by the nearest pixel. A `MaskWarning`
-    says which masks were cut, and one says which were stretched.
+    A mask is read anew each time. Where one file holds 1 and 255, 255 is void in all of them; else each file decides,
+    as `read_mask` has it. Grey masks are cut at one threshold, the middle between their two greys. With
+    ``mask_threshold``, all masks are cut there. A mask of another size than its image, but with the same ratio of
+    height to width, is stretched by the nearest pixel. A `MaskWarning` says which masks were cut, and another one
+    which were stretched.
 
-    A damaged file is left out with a `SkippedImageWarning`. A mask that is not of two greys, or not of its image's
-    shape, is a ValueError.
+    A damaged file is left out with a `SkippedImageWarning`. A mask that is not of two greys, or that has another
+    ratio than its image, is a ValueError.
     """
 
     #: What the labels 0 and 1 stand for.

@@ -20,14 +20,16 @@ from perturbmap.support.progress import Progress, as_progress
 @final
 @dataclass(frozen=True)
 class Quality:
-    """How good a segmentation is, of one image or on average; void does not count, and NaN is an image of void alone.
+    """How good a segmentation is, of one image or on average over images.
 
-    balanced_error : of pixels, the mean of the missed shares of foreground and of background, or of all classes that
-        the image has
-    superpixel_balanced_error : the same, where a superpixel's truth is what covers more of it
+    balanced_error : the mean of the shares of pixels that are missed, of foreground and of background, or of all
+        classes that the image has
+    superpixel_balanced_error : the same for superpixels, whose true label is the one that covers more of them
     pixel_error : the share of wrong pixels
     iou : intersection over union of predicted and true foreground, 1 where both are empty; with classes, the mean
         over those that are there or were found
+
+    Void pixels do not count; an image of void alone has NaN.
     """
 
     balanced_error: float
@@ -79,7 +81,8 @@ def cross_validate(
 ) -> list[Quality]:
     """The quality on each image with a mask, by segmenters that learned from the other folds.
 
-    Those without a mask take part in every fit. The vocabularies have seen all images, though no label.
+    Images without a mask take part in every fit. The vocabularies (of the features, see `ImageFeatures`) were learned
+    from all images, but from no labels.
     """
     masked = np.flatnonzero(examples.is_masked)
     others = np.flatnonzero(~examples.is_masked)

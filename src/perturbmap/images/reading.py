@@ -23,24 +23,24 @@ Pixels = NDArray[np.float32]
 
 
 class ImageError(ValueError):
-    """An image or mask file that cannot be used; the message names it."""
+    """Raised for an image or mask file that cannot be used; the message names the file."""
 
 
 class SkippedImageWarning(UserWarning):
-    """An image was left out because its file is broken or too small."""
+    """Warns that an image was left out because its file is broken or too small."""
 
 
 class MaskWarning(UserWarning):
-    """Masks are not used number by number: grey ones were cut at a threshold, or some were stretched."""
+    """Warns that masks were changed to be used: grey ones were cut at a threshold, or some were stretched."""
 
 
 def read_image(path: Path_) -> Pixels:
-    """The pixels of an image file as RGB, (height, width, 3), in [0, 1].
+    """Reads the pixels of an image file as RGB, (height, width, 3), in [0, 1].
 
     Grey becomes three equal channels, a palette its colours, 16 bits are kept where Pillow keeps them (grey), and
-    what is transparent shows white. Of an animation the first frame counts. The image is turned as its EXIF
-    orientation says, as viewers show it: masks and boxes refer to what is shown. `ImageError` for a file that is
-    damaged, truncated, no image, or below 16 pixels a side.
+    transparent pixels show white. Of an animation, the first frame is read. The image is turned as its EXIF
+    orientation says, as viewers show it: masks and boxes refer to what is shown. `ImageError` is raised for a file
+    that is damaged, truncated or no image, or has a side of less than 16 pixels.
     """
     image = open_image(path)
     if min(image.size) < SMALLEST_SIDE:

@@ -43,14 +43,19 @@ MANY_LABELS_STEPS = 1000
 
 
 def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0, n_labels: int = 2) -> StructuredPredictor:
-    """The recipe: what is learned from superpixels, how, and how it is decoded.
+    """The predictor of a `Segmenter`: what is learned from superpixels, how, and how a labelling is chosen.
 
-    The balanced loss does not let a small foreground go. Its least expected value decodes better than the best
-    labelling, by far where masks are few, and better still where its scale is fitted to held-out masks. The penalty
-    is near that of the horse experiment.
+    l2 : strength of the penalty on the weights; a larger one suits fewer masks. The default is near that of the horse
+        experiment
+    seed : the seed of learning; None gives another fit each time
+    n_labels : the number of labels: 2 for background and foreground
 
-    More than two labels are for `Graph`, which is approximate. Each step takes longer there: there are fewer, there
-    is no calibration, and the best labelling is what is found (docs/decisions.md, 48).
+    It learns for the balanced loss (`BalancedHamming`), which does not let a small foreground go. The labelling of
+    least expected loss is better than that of the highest score, by far where masks are few, and better still where
+    the scale of the scores is fitted to held-out masks.
+
+    More than two labels are for `Graph`, which is approximate. Each step takes longer there: so there are fewer
+    steps, there is no calibration, and the best labelling is what is found (docs/decisions.md, 48).
     """
     is_two = n_labels == 2
     return StructuredPredictor(
@@ -70,11 +75,11 @@ def segmentation_predictor(l2: float = 3e-3, seed: int | None = 0, n_labels: int
 @final
 @dataclass(frozen=True, eq=False)
 class Segmentation:
-    """What a `Segmenter` says of an image.
+    """What a `Segmenter` finds in an image, for each of its D superpixels.
 
     regions : (height, width), the superpixel of each pixel of the image
-    labels : (D,), 1 for the superpixels that are foreground; with classes, the label of each
-    probabilities : (D,), of foreground; with classes, (D, n_classes), of each
+    labels : (D,), 1 for the superpixels that are foreground, else 0; with classes, the label of each superpixel
+    probabilities : (D,), the probability of foreground; with classes, (D, n_classes), that of each class
     classes : what the labels stand for; None for background and foreground
     """
 
@@ -95,7 +100,7 @@ class Segmentation:
 
     @property
     def probability(self) -> NDArray[np.float32]:
-        """The probability of foreground at each pixel, (height, width); with classes, that of the one in the mask."""
+        """The probability of foreground at each pixel, (height, width); with classes, of the class in the mask."""
         p = self.probabilities
         shown = (
             p if self.classes is None else np.take_along_axis(p, self.labels[:, None].astype(np.intp), axis=1)[:, 0]
@@ -114,7 +119,7 @@ class Segmentation:
 
     @property
     def uncertainty(self) -> float:
-        """The entropy of a pixel's label in bits, on average: 0 is sure; of two labels, 1 knows nothing."""
+        """The mean entropy of a pixel's label in bits: 0 is certain; with two labels, 1 means nothing is known."""
         if self.classes is not None:
             q = self.probabilities.clip(1e-12, 1.0)
             return self._mean(-(q * np.log2(q)).sum(axis=1))
@@ -144,7 +149,8 @@ class _Solves:
 class Segmenter:
     """Learns foreground from masks, and also from boxes and from images without either; then finds it in others.
 
-    features : how images become examples; its vocabularies are learned from the images of `fit`
+    features : how images become examples; its vocabularies are learned from the images of `fit`. By default
+        `ImageFeatures` of images that are reduced to 400 pixels of the longer side
     predictor : how foreground is learned; `segmentation_predictor` by default. With fewer than 6 masks it is not
         calibrated
     classes : what masks show, where it is not foreground and background; boxes are for foreground alone
@@ -174,9 +180,13 @@ class Segmenter:
     ) -> Segmenter:
         """Learns from ``images``, of which some have a mask and some have boxes; see `TrainingSet` and `learn`.
 
-        ``masks`` and ``boxes`` are mappings from an image's path, of the images as viewers show them; see `Masks` for
-        ``mask_threshold``. ``cache`` is a folder that keeps features for the
-        next time; without it, they are kept until the end of the fit. Ctrl-C leaves the segmenter as it was.
+        masks : a dict from an image's path to that of its mask file; the image is as viewers show it
+        boxes : a dict from an image's path to its boxes around foreground, see `labels_from_boxes`
+        mask_threshold : the grey from which on a pixel of a mask is foreground, see `Masks`
+        cache : a folder that keeps features for the next time; without it, they are kept until the end of the fit
+        n_jobs : processes that compute features; -1 is one per core
+
+        Ctrl-C leaves the segmenter as it was.
         """
         usable = read_masks(masks, self.classes, mask_threshold, has_boxes=bool(boxes))
         with tempfile.TemporaryDirectory() as temporary:
@@ -192,7 +202,7 @@ class Segmenter:
             return self.learn(examples, progress=progress)
 
     def learn(self, examples: TrainingSet, *, progress: bool | Progress = True) -> Segmenter:
-        """The second half of `fit`, from images that are described already."""
+        """Learns from images that are described already: the second half of `fit`."""
         bar = as_progress(progress)
         bar.begin("learning")
         predictor = clone(self.predictor)
@@ -221,9 +231,9 @@ class Segmenter:
     ) -> Segmentation:
         """Foreground, or classes, and probabilities, on the pixels of an image file, or of an image described before.
 
-        ``shape`` is (height, width) of the answer; by default the file's, or that in which the image was described.
-        ``method`` is how probabilities are found, as in `StructuredPredictor.predict_marginals`; the foreground does
-        not depend on it.
+        shape : (height, width) of the answer; by default the file's, or that in which the image was described
+        method : how probabilities are found, as in `StructuredPredictor.predict_marginals`; the foreground does not
+            depend on it
         """
         if not isinstance(image, DescribedImage):
             size = image_size(image) if shape is None else shape

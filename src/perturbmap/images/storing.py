@@ -34,10 +34,14 @@ def store_images(
 ) -> list[Path]:
     """Describes images and writes them to a `Store`; returns the files that are in it, in order.
 
-    Features come from the cache, or are computed by ``n_jobs`` processes and kept there. ``labels(file, image)`` says
-    what is known of an image, as `labels_from_mask` and `labels_from_boxes` do: an array of 0 to n_labels - 1, and -1
-    where a label is not known; or None.
-    Broken files are left out with a warning. Shuffle the files first: training shuffles shards, and inside a shard.
+    cache : features come from it, or are computed by ``n_jobs`` processes and kept there
+    labels : a function ``labels(file, image)`` that says what is known of an image, as `labels_from_mask` and
+        `labels_from_boxes` do: an array of 0 to n_labels - 1, and -1 where a label is not known; or None
+    n_labels : the number of labels
+    dtype, shard_bytes, append : as in `write_store`
+
+    Broken files are left out with a warning. Shuffle the files first: training shuffles the shards (parts of the
+    store), and the examples inside each.
     """
     paths = as_paths(files)
     stored: list[Path] = []

@@ -20,7 +20,7 @@ from perturbmap.support.checks import check_count, check_number
 @final
 @dataclass(frozen=True, eq=False)
 class Superpixels:
-    """A map of regions 0..D-1, none empty, each connected.
+    """An image cut into superpixels: a map of regions 0..D-1, none empty, each connected.
 
     map : (height, width), the region of each pixel
     edges : (n_edges, 2), pairs i < j of regions that share a side of a pixel, sorted, each once
@@ -33,7 +33,7 @@ class Superpixels:
 
     @classmethod
     def from_map(cls, regions: Any) -> Superpixels:
-        """From any map of integers: parts of a region that do not touch become regions of their own."""
+        """Makes it from any map of integers: parts of a region that do not touch become regions of their own."""
         array = np.asarray(regions)
         if array.ndim != 2 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(
@@ -47,7 +47,7 @@ class Superpixels:
         return len(self.areas)
 
     def supports(self) -> list[sp.csr_array]:
-        """Who counts for whom: a region itself, with its neighbours, with their neighbours too; (D, D), 0 and 1."""
+        """Three matrices (D, D) of 0 and 1: a region itself, with its neighbours, and with their neighbours too."""
         n = len(self)
         i, j = self.edges[:, 0], self.edges[:, 1]
         here = np.arange(n)
@@ -59,11 +59,11 @@ class Superpixels:
 
 
 def segment(image: NDArray[np.float32], n_superpixels: int = 150, compactness: float = 10.0) -> Superpixels:
-    """About ``n_superpixels`` regions by SLIC (Achanta et al., 2012) in Lab colours; deterministic.
+    """Cuts an image into about ``n_superpixels`` regions, by SLIC (Achanta et al., 2012) in Lab colours.
 
-    The greater ``compactness``, the squarer they are; the smaller, the closer they follow the colours. The
-    scraps that SLIC leaves are joined by `join_scraps`: joined in the order of pixels, as scikit-image has it, a
-    strong texture may swallow the whole image.
+    The same image gives the same regions each time. The greater ``compactness``, the squarer they are; the smaller,
+    the closer they follow the colours. The scraps that SLIC leaves are joined by `join_scraps`: if they were joined
+    in the order of pixels, as scikit-image does it, a strong texture might swallow the whole image.
     """
     n = check_count("n_superpixels", n_superpixels)
     compactness = check_number("compactness", compactness)
@@ -117,7 +117,7 @@ def adjacency(regions: Labels) -> Labels:
 
 
 def paint(regions: Labels | Superpixels, values: Any) -> NDArray[Any]:
-    """Values of superpixels, one (or one row) for each, back on the pixels: (height, width, ...)."""
+    """Puts values of superpixels, one (or one row) for each, on their pixels: (height, width, ...)."""
     where = regions.map if isinstance(regions, Superpixels) else np.asarray(regions)
     array = np.asarray(values)
     n = int(where.max()) + 1

@@ -26,9 +26,13 @@ from perturbmap.support.progress import Progress
 @final
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Examples X, the images' paths and labels y in the same order: labels are 0, 1, ... and -1 (unknown), or None.
+    """Images to learn from, described: examples X, their paths and labels y in the same order.
 
-    masks, described : of the images that have a mask
+    features : how the images were described
+    paths : the paths of the images
+    X : the images as examples
+    y : their labels 0, 1, ... and -1 (unknown); None for an image of which nothing is known
+    masks, described : the masks, and the described images, of the images that have a mask
     """
 
     features: ImageFeatures

@@ -20,7 +20,10 @@ CHUNK = 8192  # rows; fixed, since the rounding of a product may depend on its s
 
 @final
 class Vocabulary:
-    """Words are rows of ``words``, (n_words, n_columns), float32; a descriptor is its nearest word."""
+    """Typical descriptors, called words: the rows of ``words``, (n_words, n_columns), float32.
+
+    A descriptor stands for what an image looks like around a point, and is replaced by its nearest word.
+    """
 
     def __init__(self, words: Any) -> None:
         array = np.ascontiguousarray(words, dtype=np.float32)
@@ -32,7 +35,7 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, name: str, descriptors: Any, n_words: int, seed: int) -> Vocabulary:
-        """Learns by mini-batch k-means (Sculley, 2010), one start; one seed gives the same bits on one machine."""
+        """Learns by mini-batch k-means (Sculley, 2010), one start; a seed gives the same bits on one machine."""
         from sklearn.cluster import MiniBatchKMeans  # takes long to load, and those who find words do not need it
         from sklearn.exceptions import ConvergenceWarning
 

@@ -26,10 +26,13 @@ _WIDEST = 2.0**20
 class Calibration:
     """Marginals of potentials that are scaled, ``softmax(log q(scale * f) + shift)``; the first shift is zero.
 
-    A fit to two labels has a shift; with more labels, only the scale is fitted.
+    Here q(f) are the marginals of the potentials f, the probabilities of the labels of each site. Scale and shift are
+    fitted to held-out examples, so that a probability says how often it is right: by a `StructuredPredictor` with
+    ``calibration``. A fit to two labels has a shift; with more labels, only the scale is fitted.
 
-    Scores that were learned by a likelihood have the scale of the noise, or nearly so; those of a hinge have that of
-    its loss, and their marginals mean nothing before they are scaled. The best labelling does not depend on it.
+    Scores that were learned by a likelihood have the scale of the noise, or nearly so; those of a hinge have the
+    scale of its loss, and their marginals mean nothing before they are scaled. The best labelling does not depend on
+    the scale.
 
     >>> f = pm.Potentials([[0.0, 0.2], [0.3, 0.0]], pm.potts(0.1))
     >>> doubled = pm.Calibration(2.0, np.zeros(2))
@@ -46,7 +49,7 @@ class Calibration:
         return self.shifted(marginals(structure, f.scaled(self.scale), **options).mean)
 
     def shifted(self, q: Floats) -> Floats:
-        """The marginals of scaled potentials, shifted; what is impossible stays so."""
+        """Adds the shift to the log of marginals of scaled potentials; what is impossible stays impossible."""
         p = softmax(np.log(np.maximum(q, _SMALLEST)) + self.shift) * (q > 0)
         return np.asarray(p / sum_of_labels(p))
 
@@ -61,7 +64,7 @@ class Calibration:
 
     @classmethod
     def at(cls, scale: float, q: Floats, label_weights: Floats) -> tuple[float, Calibration]:
-        """The best shift for marginals at a scale, by the weighted likelihood ``sum c log p``; and its mean.
+        """The mean weighted log-likelihood ``sum c log p`` at a scale, and the calibration with the best shift there.
 
         With more than two labels the shift is zero: some may be in hardly any held-out example, and would be moved
         far away (docs/decisions.md, 99).
@@ -73,7 +76,8 @@ class Calibration:
     def fit(cls, at: Callable[[float], tuple[float, Calibration]]) -> Calibration:
         """The calibration of greatest likelihood.
 
-        ``at`` gives likelihood and calibration at a scale, which is looked for in shorter and shorter steps.
+        ``at`` is a function from a scale to the likelihood and the calibration there; the best scale is looked for in
+        shorter and shorter steps.
         """
         tried: dict[float, tuple[float, Calibration]] = {}
 

@@ -33,26 +33,33 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 class NotConvergedWarning(UserWarning):
-    """Said where an estimate ended before it was as accurate as it was asked to be."""
+    """Warns that an estimate ended before it was as accurate as it was asked to be."""
 
 
 @final
 class Converging(MarginalMethod):
     """Marginals of the Gibbs distribution itself, as exact as there is time for.
 
-    Exact where the structure can sum, or the tables stay small when sites are summed out one by one. Elsewhere from
-    ``n_groups`` independent groups of ``n_particles`` labellings, and of as many more as it takes to bring the
-    standard errors down to ``tolerance``, or until ``max_seconds`` are over for an example; then a
-    `NotConvergedWarning` says how far it got. A callback gets the number of groups and the largest standard error
-    after each; if it returns True, that is the end.
+    The Gibbs distribution gives a labelling y the probability ``exp f(y) / Z``. Its marginals, the probabilities of
+    the labels of each site, are exact where the structure can sum over all labellings, or where the tables stay small
+    when sites are summed out one by one. Elsewhere they come from random labellings, in independent groups.
+
+    n_particles : labellings in a group; more of them make each group more accurate
+    n_groups : groups at least
+    tolerance : the standard error that is small enough: groups are added until no marginal has a larger one. None:
+        no groups are added
+    max_seconds : time for an example, after which a `NotConvergedWarning` says how far the estimate got. None: no
+        limit
+    callback : a function that gets the number of groups and the largest standard error after each group; if it
+        returns True, that is the end
 
     Labellings come from chains of Gibbs sampling where these provably forget where they started, as they do on
-    attractive graphs of weak coupling (`perturbmap.inference.chains`); from particles elsewhere, which take longer
-    (`perturbmap.inference.particles`). Log Z comes from particles, which chains guide where there are some.
+    attractive graphs of weak coupling (`perturbmap.inference.chains`); elsewhere they come from particles, which take
+    longer (`perturbmap.inference.particles`). Log Z comes from particles, which chains guide where there are some.
 
     Standard errors are those of a jackknife over the groups, or over the chains, which are independent too. With
-    particles they are true as far as not all groups have missed the same mode, and for a solver of your own if it
-    finds a labelling for every pin that has one.
+    particles they are right unless all groups have missed the same mode (a region of likely labellings), and for a
+    solver of your own if it finds a labelling for every pin (a site held at a label) that has one.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.marginals(pm.BinaryGraph(), f, method=pm.CONVERGING).mean.round(2)
@@ -98,8 +105,9 @@ class Converging(MarginalMethod):
     def sample(self, structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int) -> Labels:
         """Labellings of the Gibbs distribution, ``(n, n_sites)``.
 
-        Exact and independent where sums are exact. Else drawn from chains, which are exact too, or from particles, in
-        proportion to their groups' estimates of Z, which converge to the distribution; neither are independent.
+        They are exact and independent where sums are exact. Elsewhere they are drawn from chains, which are exact
+        too, or from particles, in proportion to their groups' estimates of Z, which converge to the distribution;
+        neither are independent.
         """
         if isinstance(structure, SummableStructure):
             return structure.sample(f, n, given=given, rng=seed)
@@ -121,7 +129,7 @@ class Converging(MarginalMethod):
     def answers(
         self, structure: Structure, f: Potentials, given: Labels | None, seed: int, *, wants_log_z: bool
     ) -> list[Answer]:
-        """One for each example; the tolerance is for log Z where it is wanted, and else for the marginals."""
+        """One answer for each example; the tolerance is for log Z where it is wanted, and else for the marginals."""
         check_count("n_particles", self.n_particles)
         check_count("n_groups", self.n_groups)
         if self.tolerance is not None:

@@ -14,10 +14,10 @@ from perturbmap.task_losses import TaskLoss
 class Decoding(Enum):
     """Which labelling ``predict`` returns.
 
-    MAP : the best labelling
-    MARGINAL : the likeliest label of each site
-    LOSS_AWARE : the labelling of least expected task loss under the marginals; weights that depend on the unknown
-        labels, such as balanced areas, are taken in expectation
+    MAP : the best labelling, the one of the highest score; it obeys whatever the structure demands
+    MARGINAL : the likeliest label of each site, by its marginal (the probability of the label at that site)
+    LOSS_AWARE : the labelling of least expected task loss under the marginals, where some mistakes cost more than
+        others; weights that depend on the unknown labels, such as balanced areas, are taken in expectation
 
     >>> cutter = pm.StructuredPredictor(pm.GraphModel(), pm.BinaryGraph(), decoding=pm.Decoding.LOSS_AWARE)
     """
@@ -30,9 +30,11 @@ class Decoding(Enum):
 def decode(marginals: ArrayLike, site_weights: ArrayLike | None = None) -> Labels:
     """The labelling of least expected (weighted) Hamming loss, ``argmax_k theta[d, k] q[d, k]``.
 
-    ``site_weights`` is theta, the cost of missing label k at site d: shape ``(n_sites, n_labels)``, or
-    ``(n_labels,)`` or ``(n_sites, 1)`` where it does not depend on the other. Left out, all mistakes cost the
-    same. Ties go to the smallest label.
+    marginals : q, the probability of each label at each site, ``(n_sites, n_labels)``
+    site_weights : theta, the cost of missing label k at site d, ``(n_sites, n_labels)``; or ``(n_labels,)`` or
+        ``(n_sites, 1)`` where it depends on the label or the site alone. Left out, all mistakes cost the same
+
+    Ties go to the smallest label.
 
     >>> pm.decode([[0.7, 0.3], [0.4, 0.6]])
     array([0, 1], dtype=int32)

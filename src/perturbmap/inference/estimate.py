@@ -13,6 +13,8 @@ from perturbmap.potentials import Floats
 class Estimate(NamedTuple):
     """A Monte-Carlo estimate and its standard error (NaN for a single perturbation), of the same shape.
 
+    The standard error says how far off the estimate may be because the number of draws is finite.
+
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> q = pm.marginals(pm.Chain(), f, method=pm.COUNTED, n_perturbations=400, rng=0)
     >>> q.mean[0].round(2), q.standard_error[0].round(2)

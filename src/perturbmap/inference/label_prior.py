@@ -21,6 +21,9 @@ from perturbmap.potentials import Floats
 class LabelPrior:
     """How much there is of each label in the data, and how much weight the loss gives to it.
 
+    A model that is learned with a weighted loss finds the labels that are expensive to miss more probable than they
+    are. `remove` undoes this.
+
     sizes : (n_labels,), the sizes of the sites that have the label, summed. The size of a site weighs all its labels
         alike, and favours none.
     weights : (n_labels,), the weights of the loss at these sites, summed

@@ -25,7 +25,7 @@ _MOST_CONDITIONS = 1024
 
 
 class LogPartition(NamedTuple):
-    """log Z of each example: an estimate, a lower bound, an upper bound, and an interval.
+    """log Z of each example, as `log_partition` finds it: an estimate, a lower bound, an upper bound, an interval.
 
     estimate : converges to log Z with the number of particles
     lower : its mean is not above log Z
@@ -34,7 +34,7 @@ class LogPartition(NamedTuple):
     is_exact : (n_examples,), whether nothing was sampled; then all of them are log Z
     marginals : those of `CONVERGING`, which come with it
 
-    Estimates have their standard errors with them.
+    Each `Estimate` has its standard error with it.
     """
 
     estimate: Estimate
@@ -61,11 +61,18 @@ def log_partition(
 ) -> LogPartition:
     """``log Z = log sum_y exp f(y)`` of each example, over the labellings with the ``given`` labels.
 
-    Exact where the structure can sum, or the tables stay small when sites are summed out one by one; elsewhere an
-    estimate from particles, whose arguments are those of `Converging`, ``tolerance`` in nats. The lower bound is the
-    mean logarithm of the groups' unbiased estimates of Z; the upper bound is that of perturb-and-MAP from
-    ``n_perturbations``, 16 at least, summed over the labels of ``n_conditioned`` sites: every further one makes it
-    tighter, and its time longer by the number of labels.
+    It is exact where the structure can sum over all labellings, or where the tables stay small when sites are summed
+    out one by one. Elsewhere it is an estimate from particles, which are weighted labellings, between two bounds. The
+    lower bound is the mean logarithm of the groups' unbiased estimates of Z; the upper bound is that of
+    perturb-and-MAP.
+
+    given : a label for each site, or -1 where it is free
+    n_particles, n_groups, max_seconds, callback : how long to go on, as in `CONVERGING`
+    tolerance : the standard error of log Z, in nats (natural logarithms), at which the estimate is accurate enough
+    n_perturbations : draws of noise for the upper bound, 16 at least
+    n_conditioned : sites over whose labels the upper bound sums: every further one makes it tighter, and multiplies
+        its time by the number of labels
+    rng : an integer seed, a numpy Generator, or None for other noise each time
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> found = pm.log_partition(pm.BinaryGraph(), f)

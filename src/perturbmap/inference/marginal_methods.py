@@ -32,9 +32,10 @@ FromMarginals = Callable[[Floats], Moments]
 
 
 class MarginalMethod(Part):
-    """A way to estimate ``P(y_d = k)``, with the gradient of the estimate.
+    """A way to estimate marginals ``P(y_d = k)``, with the gradient of the estimate.
 
-    One that averages over perturbations derives from `PerturbedMethod`.
+    `PINNED`, `INTEGRATED`, `COUNTED`, `EXACT` and `CONVERGING` are such methods. One of your own that averages over
+    perturbations derives from `PerturbedMethod`.
     """
 
     #: Whether the method is estimated under noise.
@@ -53,13 +54,17 @@ class MarginalMethod(Part):
     def with_pullback(
         self, structure: Structure, f: Potentials, noise: Floats | None
     ) -> tuple[Floats, FromMarginals]:
-        """Marginals, ``(n_sites, n_labels)``, from M draws of noise, and the pullback of their gradient."""
+        """Marginals, ``(n_sites, n_labels)``, from M draws of noise, and the pullback of their gradient.
+
+        The pullback is a function from the gradient with respect to the marginals to that with respect to f.
+        """
 
 
 class PerturbedMethod(MarginalMethod):
     """A method that averages a statistic of perturbed potentials, and makes marginals of the average.
 
-    Perturbations stream by: memory is bounded whatever their number.
+    `statistic` says what is averaged, and `link` how the average becomes marginals. Perturbations are taken a few at
+    a time, so that memory is bounded whatever their number.
     """
 
     #: Whether ``statistic`` looks at pinned values; else only at maximisers.
@@ -105,7 +110,7 @@ class PerturbedMethod(MarginalMethod):
 
 @final
 class CountedMarginals(PerturbedMethod):
-    """How often the maximiser has the label: section 2.3 of the paper."""
+    """Marginals by how often the best labelling of perturbed potentials has the label: section 2.3 of the paper."""
 
     needs_pins = False
 
@@ -134,7 +139,10 @@ class CountedMarginals(PerturbedMethod):
 
 @final
 class IntegratedMarginals(PerturbedMethod):
-    """Counts with the site's own noise integrated out, ``E softmax_k B'[d, k]``: the same mean, less variance."""
+    """Counts with the site's own noise integrated out, ``E softmax_k B'[d, k]``: the same mean, less variance.
+
+    ``B'[d, k]`` is the best score of a labelling with label k at site d, without the noise of that site.
+    """
 
     def statistic(self, free: Labels, values: Floats) -> Floats:
         return softmax(values)
@@ -151,7 +159,11 @@ class IntegratedMarginals(PerturbedMethod):
 
 @final
 class PinnedMarginals(PerturbedMethod):
-    """``softmax_k E B'[d, k]``: the P(y_d) of the marginal likelihood. Exact for separable potentials."""
+    """Marginals ``softmax_k E B'[d, k]``, the P(y_d) of the marginal likelihood; exact for separable potentials.
+
+    ``B'[d, k]`` is the best score of a labelling with label k at site d, without the noise of that site. Potentials
+    are separable if they have no edges.
+    """
 
     def statistic(self, free: Labels, values: Floats) -> Floats:
         return values
@@ -172,7 +184,10 @@ class PinnedMarginals(PerturbedMethod):
 
 @final
 class ExactMarginals(MarginalMethod):
-    """The marginals of the Gibbs distribution itself, without perturbations; where the structure can sum."""
+    """The marginals of the Gibbs distribution itself, without perturbations, where the structure can sum.
+
+    `Chain`, `Tree` and `BruteForce` can; see `SummableStructure`.
+    """
 
     is_perturbed = False
 
@@ -182,7 +197,7 @@ class ExactMarginals(MarginalMethod):
     def estimate(
         self, structure: Structure, f: Potentials, given: Labels | None, n: int, seed: int, domain: Domain
     ) -> Estimate:
-        """See `MarginalMethod.estimate`; without error, whatever the number of perturbations."""
+        """See `MarginalMethod.estimate`; the standard errors are zero, whatever the number of perturbations."""
         q = require_sums(structure, "EXACT", "PINNED").log_partition(f, given)[1].unary
         return Estimate(q, np.zeros_like(q))
 

@@ -27,11 +27,16 @@ def marginals(
 ) -> Estimate:
     """Estimates of ``P(y_d = k)``, shape ``(n_sites, n_labels)``, conditional on the ``given`` labels.
 
-    The method is `PINNED`, `INTEGRATED`, `COUNTED`, `EXACT` for structures that can be summed over, `CONVERGING`,
-    which has no bias and takes longer, or one of your own. Standard errors of the first three are those of a
-    jackknife over at most 32 groups of perturbations; they measure the noise of the estimate, not the distance of
-    perturb-and-MAP from the Gibbs distribution. ``domain`` says what the noise is for (`perturbmap.noise`): two
-    purposes never share a draw.
+    method : `PINNED`, `INTEGRATED` or `COUNTED`, which are perturb-and-MAP; `EXACT` for structures that can be summed
+        over, such as `Chain` and `Tree`; `CONVERGING`, which has no bias and takes longer; or one of your own
+    given : a label for each site, or -1 where it is free
+    n_perturbations : draws of noise for the first three methods; four times as many halve the standard error
+    rng : an integer seed, a numpy Generator, or None for other noise each time
+    domain : what the noise is for (`perturbmap.noise`): two purposes never share a draw
+
+    Standard errors of the first three methods are those of a jackknife over at most 32 groups of perturbations; they
+    measure the noise of the estimate, not the distance of perturb-and-MAP from the Gibbs distribution, in which a
+    labelling y has the probability ``exp f(y) / Z``.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pm.marginals(pm.Chain(), f, n_perturbations=2000, rng=0).mean.round(2)

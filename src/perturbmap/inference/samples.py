@@ -27,9 +27,11 @@ def sample(
 ) -> Labels:
     """Perturb-and-MAP samples, ``(n_samples, n_sites)``: maximisers of independently perturbed potentials.
 
-    They are exact samples of the Gibbs distribution only where ``f`` is separable. With ``method=EXACT`` they are
-    exact, for structures that can be summed over (`SummableStructure.sample`); with ``method=CONVERGING`` they are
-    exact where sums are, and elsewhere converge to it with the number of particles (`Converging.sample`).
+    A maximiser is a best labelling; ``given`` holds labels that all samples have, or -1 where a site is free. The
+    samples are exact ones of the Gibbs distribution, ``P(y) = exp f(y) / Z``, only where ``f`` is separable, that is,
+    without edges. With ``method=EXACT`` they are exact, for structures that can be summed over
+    (`SummableStructure.sample`); with ``method=CONVERGING`` they are exact where sums are, and elsewhere converge to
+    the distribution with the number of particles (`Converging.sample`).
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pm.sample(pm.Chain(), f, 3, rng=0)

@@ -31,7 +31,10 @@ class EarlyStopping:
         self.patience = check_count("patience", patience)
         self.data = Dataset.from_examples(validation[0])
         if self.data.n_features != problem.data.n_features:
-            raise ValueError(f"validation has {self.data.n_features} features, but X has {problem.data.n_features}.")
+            raise ValueError(
+                f"validation has {self.data.n_features} features, but X has {problem.data.n_features}: compute both "
+                "in the same way."
+            )
         problem.model.check(self.data, problem.n_labels)
         if problem.model.n_weights(self.data, problem.n_labels) != problem.n_weights:
             raise ValueError("validation must have as many edge_features and label_features as X.")

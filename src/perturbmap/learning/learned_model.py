@@ -56,7 +56,9 @@ class LearnedModel:
     def check(self, data: Dataset) -> None:
         """Raises ValueError where the examples are not like those of the fit."""
         if data.n_features != self.n_features:
-            raise ValueError(f"X has {data.n_features} features, but the fit had {self.n_features}.")
+            raise ValueError(
+                f"X has {data.n_features} features, but the fit had {self.n_features}: compute them in the same way."
+            )
         self.model.check(data, self.n_labels)
         n_weights = self.model.n_weights(data, self.n_labels)
         if n_weights != len(self.w):

@@ -20,10 +20,10 @@ Pullback = Callable[[Moments], Floats]
 
 
 class Model(Part):
-    """A map from weights w and the features of examples to potentials.
+    """A map from weights w and the features of examples to potentials, the scores of labellings (`Potentials`).
 
-    The weights are one vector, made of named blocks (`shapes`). A model that is linear in them derives from
-    `LinearModel`; one that is not has `apply`.
+    The weights are one vector, made of named blocks (`shapes`). A model of your own that is linear in them derives
+    from `LinearModel`; one that is not has `apply`.
     """
 
     #: Whether the potentials are linear in the weights.
@@ -50,7 +50,7 @@ class Model(Part):
 
         The potentials are made by ``Potentials.on(batch.layout, ...)``.
 
-        The pullback gives the gradient with respect to w of ``sum(moments * potentials)``.
+        The pullback is a function from `Moments` to the gradient with respect to w of ``sum(moments * potentials)``.
         """
 
     def potentials(self, w: Floats, batch: Dataset, n_labels: int) -> Potentials:
@@ -71,14 +71,14 @@ class Model(Part):
         return blocks
 
     def squared_length(self, data: Dataset, n_labels: int) -> float:
-        """How far a weight moves the scores of a site, squared, on average: that of the features it multiplies.
+        """How strongly weights move the scores of a site: ``||x||^2 + 1`` on average, x being what they multiply.
 
         The first step of `PlainStep` is measured by it.
         """
         return data.features.mean_squared_norm() + 1.0
 
     def absolute_length(self, data: Dataset, n_labels: int) -> float:
-        """How far the score of a site moves, at most and on average, if every weight moves by one.
+        """How far the score of a site moves at most if every weight moves by one, on average over the sites.
 
         The first steps of `AdaptiveStep` are measured by it.
         """
@@ -87,13 +87,13 @@ class Model(Part):
     def site_weights(self, data: Dataset, n_labels: int) -> NDArray[np.intp] | None:
         """(n_features + 1, m), the positions in w of the weights of each feature of a site, and of its bias last.
 
-        A column has all weights of one score. `AdaptiveStep` learns by them what all sites share apart from what
-        tells them apart. None, unless a model says so: no such bias, or nobody knows.
+        A column has all weights of one score. With them, `AdaptiveStep` learns what all sites share separately from
+        what tells sites apart. By default None: there is no such bias, or the model does not say.
         """
         return None
 
     def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
-        """(n_weights,), the weights that are learned; the others stay zero. None: all are.
+        """(n_weights,), whether each weight is learned; the others stay zero. None: all are learned.
 
         ``label_weights``, ``(n_sites, n_labels)``, say how much each label of each site counts.
         """
@@ -107,7 +107,7 @@ class Model(Part):
         return np.concatenate([blocks[name].ravel() for name in self.nonnegative]).astype(np.intp)
 
     def project(self, w: Floats, data: Dataset, n_labels: int) -> Floats:
-        """The nearest weights of which those in `nonnegative` are not negative."""
+        """The weights nearest to w of which those in the blocks `nonnegative` are not negative."""
         return project(w, self.nonnegative_weights(data, n_labels))
 
 
@@ -132,9 +132,10 @@ def check_streams(model: Model, f: Potentials, batch: Dataset) -> Potentials:
 
 
 class LinearModel(Model):
-    """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``.
+    """A linear map from weights to potentials, ``f(y) = w @ Psi(x, y)``, Psi being the features of x and y together.
 
-    ``pullback`` is its adjoint, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.
+    A model of your own has `shapes`, `potentials` and `pullback`. The pullback is the adjoint (the transpose) of the
+    map, so that ``Psi(x, y) = pullback(x, indicators of y)`` need not be written twice.
     """
 
     is_linear = True

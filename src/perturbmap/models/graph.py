@@ -24,18 +24,19 @@ _BOTH_LABELS, _TWO_LABELS_VARY_MORE = 4.0, 4.0
 class GraphModel(LinearModel):
     """``f(y) = sum_d (U[y_d] @ x_d + b[y_d]) + sum_e sum_m x_e[m] T_m[y_i, y_j]``, ``(i, j) = edges[e]``.
 
-    There is one table T_m of all pairs of labels for each edge feature m. ``pairwise`` says which tables are learned:
+    Here x_d are the features of site d and x_e those of edge e, which joins the sites i and j. There is one table T_m
+    of all pairs of labels for each edge feature m. ``pairwise`` says which tables are learned:
 
     - ``"potts"``: ``T_m[a, b] = -w_P[m] [a != b]``, ``w_P >= 0``, a penalty where labels differ. Edge features must
       not be negative, so that edges attract; solvers keep the weights to their sign (`nonnegative`).
     - ``"symmetric"``: any symmetric table, for labels that go together or avoid each other, in either order.
-    - ``"directed"``: any table; rows are the label of ``edges[:, 0]``, for edges that have a direction.
+    - ``"directed"``: any table, for edges that have a direction; rows are the labels of ``edges[:, 0]``.
 
     Without edge features, every edge has the single feature 1. The blocks of weights are ``features``, U, of shape
     ``(n_labels, n_features)``; ``bias``, b; and ``edges``: w_P, or T, ``(n_edge_features, n_labels, n_labels)``.
 
     Two labels with ``"potts"`` have one score for both, ``U = [-w_U, w_U] and b = [-b, b]``: there, ``features`` and
-    ``bias`` are w_U and a single number, and f is supermodular, as `BinaryGraph` needs it.
+    ``bias`` are w_U and a single number, and f is supermodular (edges attract), as `BinaryGraph` needs it.
 
     >>> from perturbmap.data import Dataset
     >>> data = Dataset.from_examples([pm.Example(np.ones((4, 3)), pm.grid_edges(2, 2))])
@@ -54,7 +55,7 @@ class GraphModel(LinearModel):
 
     @property
     def nonnegative(self) -> tuple[str, ...]:
-        """See `Model.nonnegative`: the weights of the edges with ``"potts"``, none else."""
+        """See `Model.nonnegative`: the weights of the edges with ``"potts"``, otherwise none."""
         return ("edges",) if self.pairwise == "potts" else ()
 
     def check(self, data: Dataset, n_labels: int) -> None:

@@ -18,8 +18,9 @@ _OUT_OF_REACH = -1e6
 class MatchingModel(LinearModel):
     """``f(y) = sum_d x_d' W z_{y_d}``: x are the sites' features, z the ``label_features`` of the same example.
 
-    Label k, the k-th of ``classes_``, is row k of ``label_features``. Examples may have fewer rows than there are
-    labels; those that an example does not have are scored out of reach.
+    The weights W say how well the features of a site and of a label go together. Label k, the k-th of ``classes_``,
+    is row k of ``label_features`` (see `Example`). Examples may have fewer rows than there are labels; labels that an
+    example does not have get a score so low that they are out of reach.
 
     >>> from perturbmap.data import Dataset
     >>> data = Dataset.from_examples([pm.Example(np.eye(2), label_features=np.eye(2))])
@@ -65,12 +66,12 @@ class MatchingModel(LinearModel):
         return batch.features.pullback(np.concatenate(expected)).ravel()
 
     def absolute_length(self, data: Dataset, n_labels: int) -> float:
-        """See `Model.absolute_length`: a weight multiplies both features; what all labels share tells none apart."""
+        """See `Model.absolute_length`: a weight multiplies both features, less what the labels have in common."""
         each = [np.abs(z - z.mean(axis=0)).sum(axis=1).mean() for z in _label_features(data) if len(z)]
         return super().absolute_length(data, n_labels) * float(np.mean(each))
 
     def squared_length(self, data: Dataset, n_labels: int) -> float:
-        """See `Model.squared_length`: a weight multiplies both features; what all labels share tells none apart."""
+        """See `Model.squared_length`: a weight multiplies both features, less what the labels have in common."""
         spread = [z.var(axis=0).sum() for z in _label_features(data)]
         return super().squared_length(data, n_labels) * float(np.mean(spread))
 

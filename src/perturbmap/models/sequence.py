@@ -18,11 +18,14 @@ from perturbmap.support.checks import check_number
 class SequenceModel(LinearModel):
     """``f(y) = sum_d (U[:, y_d] @ x_d + b[y_d]) + sum_e T[y_i, y_j] + first[y of roots] + last[y of leaves]``.
 
-    Edges run from parent to child. Where examples have no edges they are chains, whose root is the first site and
-    whose leaf is the last. Features may be dense or sparse.
+    The weights U score the features x_d of a site with each label, b is a bias of each label, and T scores pairs of
+    labels along an edge; ``first`` and ``last`` score the labels at the ends. Edges run from parent to child. Where
+    examples have no edges they are chains, whose root is the first site and whose leaf is the last. Features may be
+    dense or sparse.
 
-    min_count : how often a sparse feature must be seen with a label in the examples that are learned from to have a
-        weight for it; the other weights stay zero. 0 learns them all, as those of dense features always are.
+    min_count : how often a sparse feature must be seen with a label, in the examples that are learned from, for the
+        two to have a weight; the other weights stay zero. More makes the model smaller. 0 learns all weights, as is
+        always done where features are dense.
 
     >>> from perturbmap.data import Dataset
     >>> data = Dataset.from_examples([np.zeros((5, 3))])
@@ -49,7 +52,7 @@ class SequenceModel(LinearModel):
         return np.arange((data.n_features + 1) * n_labels, dtype=np.intp).reshape(-1, n_labels)
 
     def learned(self, data: Dataset, label_weights: Floats, n_labels: int) -> Mask | None:
-        """See `Model.learned`: a label that is guessed counts as much as it is likely."""
+        """See `Model.learned`: a label that is guessed counts by its probability."""
         if self.min_count == 0 or not isinstance(data.features, CompressedRows):
             return None
         total = label_weights.sum(axis=1, keepdims=True)

@@ -26,7 +26,7 @@ _numbers = count()
 
 
 class OneOperation(nn.Module):
-    """A module whose answer a compiled graph has from one operation."""
+    """A module that ``torch.compile`` takes as a single operation of its graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class OneOperation(nn.Module):
         self.training = state[1]
 
     def answer(self, *values: Any) -> Any:
-        """What `solve` says, in a compiled graph too."""
+        """What `solve` returns, in a compiled graph too."""
         if not torch.compiler.is_compiling():
             return self.solve(*values)
         tensors: list[Tensor] = []

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @final
 class ViterbiDecoder(nn.Module):
-    """`BestLabelling` of chains with one table, which ``torch.export`` and ONNX can take along with a network.
+    """The best labelling of chains with one table, which ``torch.export`` and ONNX can export along with a network.
 
     It needs nothing of this library where it runs: the loop over sites is part of the exported graph, and batch and
     length may differ from call to call. Ties go to the smallest label, from the first site on, as in `Chain`. Where

@@ -21,7 +21,11 @@ _MOST_DRAWS = 2**31
 
 
 class Layer(OneOperation):
-    """A module of potentials, whose structure solves them."""
+    """A module that takes potentials, which its structure solves.
+
+    ``on_device`` says whether a `Chain` is solved where its tensors are, rather than in the core on the CPU. None: if
+    the tensors are on a GPU; True: always; False: never.
+    """
 
     #: Whether chains are solved where their tensors are: None where those are on a GPU, True always, False never.
     on_device: bool | None = None

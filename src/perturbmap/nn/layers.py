@@ -25,12 +25,14 @@ from perturbmap.structures import InfeasibleError, Structure
 class StructuredLoss(PerturbedLayer):
     """The negative of an objective, to be minimised: ``- sum_d sum_k c[d, k] log P(y_d = k)`` by default.
 
+    The default adds up the negative log-probability of the true label of each site d: c is 1 for it, 0 for others.
+
     objective : any of the library's; `MarginalLogLikelihood` of the Hamming loss by default
-    structure : `Chain` by default
+    structure : which labellings there are, and how the best is found; `Chain` by default
     n_perturbations : draws of noise in a call, whose mean is taken; one suffices for stochastic gradients
     reduction : "mean" or "sum" over examples, or "none" for one value for each example. An example's value is a sum
         over its sites.
-    seed : of the noise; None takes one from torch's generator, so that ``torch.manual_seed`` decides
+    seed : the seed of the noise; None takes one from torch's generator, so that ``torch.manual_seed`` decides
 
     In training each call has fresh noise; in evaluation (``loss.eval()``) all calls have the same. The state of the
     noise is part of ``state_dict``.
@@ -74,10 +76,10 @@ class StructuredLoss(PerturbedLayer):
     ) -> Tensor:
         """The loss of potentials, in the layouts of `perturbmap.nn`.
 
-        unary, pairwise, edges, mask : the potentials, padded or ragged
+        unary, pairwise, edges, mask : the potentials, padded or ragged, as the help of `perturbmap.nn` says
         labels : integers, -1 where a label is not known, ``(n_examples, n_sites)`` or a list; or probabilities of
             labels, with a further axis, through which no gradient goes. What is padded is not looked at.
-        sizes : how much each site counts in a weighted loss; all alike by default
+        sizes : how much each site counts in a weighted loss, in the layout of ``labels``; by default all count 1
         """
         loss: Tensor = self.answer(unary, labels, pairwise, edges, mask, sizes)
         return loss
@@ -176,9 +178,10 @@ def _check_allowed(structure: Structure, f: Potentials, labels: Labels) -> None:
 class Marginals(PerturbedLayer):
     """P(y_d = k) of every site, for use inside a network, in the layout of ``unary``; zeros where a tensor is padded.
 
-    structure : `Chain` by default
+    structure : which labellings there are, and how the best is found; `Chain` by default
     method : `PINNED` (default), `INTEGRATED`, `COUNTED`, `EXACT` where the structure can be summed over, or your own
-    n_perturbations, seed : as in `StructuredLoss`
+    n_perturbations : draws of noise in a call: more take longer and more memory, and leave less noise
+    seed : as in `StructuredLoss`
 
     The gradient of PINNED, INTEGRATED and EXACT is that of the values returned, the noise held fixed. COUNTED jumps,
     and has the gradient of INTEGRATED under the same noise: both have the same mean. All perturbations are in memory
@@ -206,7 +209,7 @@ class Marginals(PerturbedLayer):
         return self.answer(unary, pairwise, edges, mask)
 
     def outline(self, unary: Any, *others: Any) -> Any:
-        """As many numbers as there are potentials."""
+        """Empty tensors of the shape of the marginals, which is that of ``unary``."""
         return _each(unary, lambda part: part.new_empty(part.shape))
 
     def solve(self, unary: Any, pairwise: Any, edges: Any, mask: Any) -> Any:
@@ -226,7 +229,10 @@ class Marginals(PerturbedLayer):
 
 @final
 class BestLabelling(Layer):
-    """The labelling of the highest score, without a gradient; -1 where a tensor is padded."""
+    """The labelling of the highest score, without a gradient; -1 where a tensor is padded.
+
+    structure : which labellings there are, and how the best is found; `Chain` by default
+    """
 
     def __init__(self, structure: Structure | None = None) -> None:
         super().__init__(structure)

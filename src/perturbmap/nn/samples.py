@@ -22,7 +22,7 @@ class Samples(RandomLayer):
 
     structure : one that can be summed over, such as `Chain` (default) and `Tree`
     n_samples : labellings in a call, all from the same potentials
-    seed : as in `StructuredLoss`, and so is the noise: fresh at each call in training, the same in evaluation
+    seed : as in `StructuredLoss`; the noise is fresh at each call in training, and the same in evaluation
 
     >>> import torch
     >>> samples = pm.nn.Samples(pm.Chain(), 4, seed=0)

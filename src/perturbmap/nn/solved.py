@@ -61,4 +61,7 @@ class _Refused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        raise RuntimeError("perturbmap.nn has no second derivatives: its gradient cannot be differentiated again.")
+        raise RuntimeError(
+            "perturbmap.nn has no second derivatives: its gradient cannot be differentiated again. Leave "
+            "create_graph=True out, or detach what comes from perturbmap."
+        )

@@ -20,9 +20,10 @@ _EXAMPLES = 1024
 
 
 class Objective(Part):
-    """What learning maximises; knows potentials and nothing of features.
+    """What learning maximises, as a function of potentials (the scores of labellings), not of features.
 
-    An objective of your own says by the attributes below what it is, so that solvers know whether they can solve it.
+    An objective of your own has `task_loss`, `label_weights` and `value_and_grad`, and says by its class attributes,
+    such as ``is_smooth``, what it is, so that solvers know whether they can solve it.
     """
 
     #: Whether it can learn from probabilities of labels, not only from labels.
@@ -50,10 +51,14 @@ class Objective(Part):
 
     @abstractmethod
     def label_weights(self, known: SiteLabels) -> Floats:
-        """``c = q * theta``, ``(n_sites, n_labels)``: how much each label of each site counts."""
+        """``c = q * theta``, ``(n_sites, n_labels)``: how much each label of each site counts.
+
+        q are the probabilities of the labels, one-hot where a label is known, and theta is what the loss charges for
+        missing each label (`TaskLoss.site_weights`).
+        """
 
     def site_sizes(self, known: SiteLabels) -> Floats:
-        """How much a site counts whatever its label, 1 by default; what else is in ``c`` favours some labels."""
+        """How much a site counts whatever its label, 1 by default; the rest of ``c`` favours some labels."""
         return np.ones_like(known.sizes)
 
     def check(self, structure: Structure) -> None:
@@ -63,9 +68,9 @@ class Objective(Part):
     def value_and_grad(
         self, f: Potentials, targets: Targets, structure: Structure, noise: Floats | None
     ) -> tuple[Floats, Moments]:
-        """The estimate for each example under one draw of the noise, and the gradient of their weighted sum.
+        """The value for each example under one draw of the noise, and the gradient of their weighted sum.
 
-        ``noise`` is None where nothing is perturbed.
+        The weights are ``targets.weights``, one for each example. ``noise`` is None where nothing is perturbed.
         """
 
     def augmented(self, f: Potentials, label_weights: Floats) -> Potentials:
@@ -75,7 +80,8 @@ class Objective(Part):
     def targets(self, known: SiteLabels, *, guess: Floats | None = None, weights: Floats | None = None) -> Targets:
         """What is to be made likely, from what is known; and from a guess, ``(n_sites, n_labels)``, of the rest.
 
-        Guessed labels count as labels only for an objective that takes nothing else; what is given stays as it is.
+        A guess consists of probabilities. An objective that does not take them gets the likeliest label of each site
+        instead; what is given stays as it is. ``weights`` holds one number for each example, 1 by default.
         """
         whole = known if guess is None else known.completed(guess)
         labels = known.labels

@@ -15,7 +15,9 @@ from perturbmap.structures.summable import require_sums
 class ExactLogLikelihood(ExactObjective, LabellingObjective):
     """``log P(y | x) = f(y) - A(f)``: the conditional random field of Lafferty, McCallum and Pereira (2001).
 
-    Where only some labels are known, ``log P(known | x) = A(f | known) - A(f)``.
+    Here f(y) is the score of the true labelling, and ``A(f) = log sum_y exp f(y)`` sums over all labellings, which
+    the structure must be able to do: `Chain` and `Tree` can. Where only some labels are known,
+    ``log P(known | x) = A(f | known) - A(f)``, the first sum being over the labellings that have them.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))

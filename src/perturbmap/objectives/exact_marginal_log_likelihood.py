@@ -17,9 +17,12 @@ from perturbmap.structures.summable import require_sums
 class ExactMarginalLogLikelihood(ExactObjective, SiteObjective):
     """``sum_d sum_k c[d, k] log P(y_d = k | x)`` with ``c = q * theta``.
 
-    `MarginalLogLikelihood` with sums over all labellings in place of Gumbel bounds. Not concave in w.
+    It adds up the log-probability of the true label of each site by itself: q[d, k] is the probability of label k at
+    site d, one-hot where the label is known, and theta[d, k] what the loss charges for missing it. It is
+    `MarginalLogLikelihood` with sums over all labellings in place of Gumbel bounds, for structures that can sum, such
+    as `Chain` and `Tree`. It is not concave in w.
 
-    loss : a Hamming loss, plain by default
+    loss : a Hamming loss, plain by default (`Hamming`, `WeightedHamming`, `BalancedHamming`)
 
     >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))

@@ -15,8 +15,10 @@ from perturbmap.structures.base import Structure, check_not_forbidden
 class LogLikelihood(LabellingObjective):
     """``f(y) - A_G(f)``, a lower bound on log P(y | x), if the structure's maximum is exact.
 
-    Where only some labels are known, ``B_G(f | known) - A_G(f)``: the bound given the known labels minus the bound.
-    Both share their noise, so that an example that the maximiser gets right contributes exactly zero.
+    Here f(y) is the score of the true labelling, and A_G(f) an upper bound on log Z from random perturbations, see
+    `log_partition_bound`. Where only some labels are known, it is ``B_G(f | known) - A_G(f)``: the bound given the
+    known labels minus the bound. Both share their noise, so that an example that the maximiser gets right contributes
+    exactly zero. A step takes one maximisation for each example. It is Algorithm 1 of the paper.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))

@@ -19,12 +19,17 @@ from perturbmap.task_losses import TaskLoss
 class MarginalLogLikelihood(SiteObjective):
     """``sum_d sum_k c[d, k] (B_G(f | y_d = k) - A_G(f))`` with ``c = q * theta``.
 
-    With one-hot q this is Algorithm 2, with soft q Algorithm 4; `loss` gives theta.
+    It adds up the log-likelihood of the label of each site by itself, so that it counts wrong sites. q[d, k] is the
+    probability of label k at site d, one-hot where the label is known, and theta[d, k] what the loss charges for
+    missing it. A_G is an upper bound on log Z from random perturbations, and B_G the same with site d held at label
+    k, which is a pin; see `log_partition_bound`. With one-hot q this is Algorithm 2 of the paper, with soft q
+    Algorithm 4.
 
-    loss : a Hamming loss, plain by default
+    loss : a Hamming loss, which gives theta; plain by default (`Hamming`, `WeightedHamming`, `BalancedHamming`)
     integrate_noise : whether the pinned site's own noise is integrated out. Then one draw is
-        ``sum_d sum_k c[d, k] log softmax_k(B'[d, :])``: the same mean, less variance, all pins solved. Without, it is
-        the paper's estimator, which solves only the pins of weight that the maximiser does not satisfy.
+        ``sum_d sum_k c[d, k] log softmax_k(B'[d, :])``, where B' are the best scores with each pin, without that
+        noise: the same mean, less variance, but all pins are solved. Without, it is the paper's estimator, which
+        solves only the pins of weight that the maximiser does not satisfy.
     conditional : how a partly labelled example is read. False: a known label is the one-hot q that it is. True, as
         printed in the paper: both bounds are conditioned on the known labels, which then teach nothing by themselves.
 
@@ -49,7 +54,7 @@ class MarginalLogLikelihood(SiteObjective):
 
     @property
     def is_smooth_on_average(self) -> bool:
-        """Whether the noise is integrated: the paper's estimator is made of jumps alone."""
+        """Whether the noise is integrated out: the gradient of the paper's estimator moves in jumps alone."""
         return self.integrate_noise
 
     def value_and_grad(

@@ -15,10 +15,12 @@ from perturbmap.task_losses.base import augmentation
 class StructuredHinge(SiteObjective):
     """``f(y) - max_y' [f(y') + loss(y, y')]``, with margin rescaling (Tsochantaridis et al. 2005).
 
-    Solved by `BCFW`, or by `DoubleSGD` as a stochastic subgradient. Where only some labels are known, the first term
-    is the maximum over the labellings that have them.
+    It is the objective of the structured support vector machine: the true labelling y is to score higher than any
+    other labelling y', by as much as y' costs. It is solved by `BCFW`, or by `DoubleSGD` as a stochastic subgradient.
+    Where only some labels are known, the first term is the maximum over the labellings that have them.
 
-    loss : a Hamming loss, plain by default; summed over sites, as all objectives are
+    loss : a Hamming loss, plain by default (`Hamming`, `WeightedHamming`, `BalancedHamming`); it is summed over
+        sites, as all objectives are
 
     >>> from perturbmap.potentials import SiteLabels
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
@@ -32,7 +34,7 @@ class StructuredHinge(SiteObjective):
     is_hinge = True
 
     def augmented(self, f: Potentials, label_weights: Floats) -> Potentials:
-        """The loss-augmented potentials, ``f(y') + loss(y, y')``."""
+        """The potentials with the loss added, ``f(y') + loss(y, y')``."""
         return f.with_unary(f.unary + augmentation(label_weights))
 
     def value_and_grad(

@@ -18,10 +18,10 @@ class Targets:
     """What an objective is to make likely, over the sites of a batch; `Objective.targets` makes it.
 
     labels : (n_sites,), -1 where not known
-    n_labels : that a site may have
+    n_labels : the number of labels that a site may have
     is_complete : (n_examples,), whether something is known of every site
     weights : (n_examples,), how much each example counts
-    c : (n_sites, n_labels), `label_weights` themselves; None: each label that is known counts 1
+    c : (n_sites, n_labels), the `label_weights` themselves; None: each label that is known counts 1
     """
 
     labels: Labels
@@ -32,7 +32,7 @@ class Targets:
 
     @property
     def label_weights(self) -> Floats:
-        """(n_sites, n_labels), ``c = q * theta``: how much each label of each site counts."""
+        """``c = q * theta``, ``(n_sites, n_labels)``: how much each label of each site counts."""
         return one_hot(self.labels, self.n_labels) if self.c is None else self.c
 
     def take(self, indices: NDArray[np.intp], sites: NDArray[np.intp]) -> Targets:
@@ -44,7 +44,7 @@ class Targets:
         return self._at(slice(first, last), sites)
 
     def weighted(self, weights: Floats) -> Targets:
-        """The same with other weights of the examples."""
+        """The same targets with other weights of the examples."""
         return replace(self, weights=weights)
 
     def _at(self, examples: NDArray[np.intp] | slice, sites: NDArray[np.intp] | slice) -> Targets:

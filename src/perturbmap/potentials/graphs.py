@@ -15,14 +15,14 @@ from perturbmap.support.checks import as_floats
 
 
 class GraphEdges(NamedTuple):
-    """``edges``, (n_edges, 2) site numbers, and ``weights``, (n_edges,)."""
+    """The edges of a graph: ``edges``, (n_edges, 2) site numbers, and ``weights``, (n_edges,)."""
 
     edges: NDArray[np.int32]
     weights: NDArray[np.float64]
 
 
 def grid_edges(height: int, width: int) -> NDArray[np.int32]:
-    """Edges between horizontal and vertical neighbours of an image, sites numbered row by row.
+    """Edges between horizontal and vertical neighbours of an image, whose pixels are the sites, numbered row by row.
 
     >>> pm.grid_edges(2, 2).tolist()
     [[0, 1], [2, 3], [0, 2], [1, 3]]
@@ -38,6 +38,9 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
 def potts(weights: ArrayLike, n_labels: int = 2) -> NDArray[np.float64]:
     """Tables that reward equal labels: ``weights[e] * [a == b]``; a single weight makes one shared table.
 
+    A weight is what a pair of equal labels adds to the score; a negative one rewards different labels. The tables are
+    ``pairwise`` of `Potentials`.
+
     >>> pm.potts(0.5)
     array([[0.5, 0. ],
            [0. , 0.5]])
@@ -50,7 +53,8 @@ def potts(weights: ArrayLike, n_labels: int = 2) -> NDArray[np.float64]:
 def graph_edges(graph: Any, nodes: Iterable[Hashable] | None = None, weight: str | None = "weight") -> GraphEdges:
     """The edges of a graph, each once and sorted, ``(i, j)`` before ``(i, j + 1)``, and their weights.
 
-    graph : a networkx graph (scikit-image's RAG is one), or a square ``scipy.sparse`` adjacency matrix
+    graph : a networkx graph (scikit-image's region adjacency graph, RAG, is one), or a square ``scipy.sparse``
+        adjacency matrix
     nodes : the nodes in the order of your rows of potentials or features, such as ``np.unique(segments)`` for a RAG;
         left out, the nodes must be the site numbers 0..n-1 themselves
     weight : the name of the edge attribute of a networkx graph that holds the weights; where no edge has a "weight",

@@ -53,7 +53,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 @final
 class Layout:
-    """Sites and edges of examples that lie one after another.
+    """Where the sites and edges of each example are in a batch, in which examples lie one after another.
 
     site_offsets : (n_examples + 1,), where the sites of each example begin
     edges : (n_edges, 2), the two sites of each edge, counted through the whole batch
@@ -99,7 +99,7 @@ class Layout:
 
     @classmethod
     def one_example(cls, n_sites: int, edges: Labels) -> Layout:
-        """A single example, of stream 0."""
+        """The layout of a single example, with random stream 0."""
         layout = object.__new__(cls)
         layout.site_offsets, layout.edge_offsets = _bounds(n_sites), _bounds(len(edges))
         layout.edges, layout.streams = read_only(edges), _FIRST_STREAM
@@ -107,7 +107,7 @@ class Layout:
 
     @classmethod
     def join(cls, layouts: Sequence[Layout]) -> Layout:
-        """Batches one after another; the examples get the streams 0, 1, 2, ..."""
+        """Joins batches, one after another; the examples get the random streams 0, 1, 2, ..."""
         starts = offsets_of([layout.n_sites for layout in layouts])
         site_offsets = offsets_of(np.concatenate([layout.site_counts for layout in layouts]))
         return cls(
@@ -211,7 +211,7 @@ class Layout:
         return np.asarray(reduced * (self.site_counts > 0).reshape(-1, *([1] * (values.ndim - 1))))
 
     def repeat(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What each example has, repeated for each of its sites, ``(n_sites, ...)``."""
+        """Repeats a value of each example for each of its sites, ``(n_sites, ...)``."""
         return np.repeat(values, self.site_counts, axis=0)
 
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:

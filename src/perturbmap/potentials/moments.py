@@ -8,11 +8,12 @@ from perturbmap.potentials.types import Floats
 
 
 class Moments(NamedTuple):
-    """Weighted sums of the indicators of labellings, array by array in the shape of ``f``.
+    """Weighted sums of the indicators of labellings, array by array in the shape of the potentials ``f``.
 
-    Where ``f`` shares a table between edges, examples or perturbed copies, the moments are summed over them:
-    ``moments`` is the gradient of a weighted sum of scores with respect to the arrays of ``f``. ``pairwise`` is None
-    where ``f`` has no tables. Moments can be added (``plus``), subtracted and scaled.
+    The indicators of a labelling count it: 1 for the label that a site has and for the pair of labels that an edge
+    has, 0 for all others. Moments are the gradient of a weighted sum of scores with respect to the arrays of ``f``.
+    Where ``f`` shares a table between edges, examples or perturbed copies, they are summed over these. ``pairwise``
+    is None where ``f`` has no tables. Moments can be added (``plus``), subtracted and scaled.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> f.indicators([1, 0]).unary

@@ -26,9 +26,11 @@ _FORBID = (
 class Potentials:
     """``f(y) = sum_d unary[d, y_d] + sum_e pairwise[e, y_i, y_j]`` with ``(i, j) = edges[e]``.
 
-    unary : (n_sites, n_labels); -inf forbids a label at a site
-    pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional; one table for all edges, or one
-        for each edge; rows are the labels of ``edges[:, 0]``
+    Potentials are the scores of labellings y, which have a label y_d for every site d: higher is better.
+
+    unary : (n_sites, n_labels), the score of each label at each site; -inf forbids a label at a site
+    pairwise : (n_labels, n_labels) or (n_edges, n_labels, n_labels), optional; the scores of pairs of labels, in one
+        table for all edges, or in one for each edge; rows are the labels of ``edges[:, 0]``
     edges : (n_edges, 2) integers, or a graph that `graph_edges` takes, optional; left out, consecutive sites are
         joined: a chain. Edges that repeat add up
 
@@ -108,7 +110,7 @@ class Potentials:
 
     @classmethod
     def trusted(cls, layout: Layout, unary: Floats, pairwise: Floats | None) -> Potentials:
-        """As `on`, from contiguous arrays that are known to fit: nothing is looked at."""
+        """Makes potentials as `on` does, from contiguous arrays that are known to fit: nothing is checked."""
         return object.__new__(cls)._set(layout, unary, pairwise)
 
     @classmethod
@@ -192,7 +194,9 @@ class Potentials:
         if isinstance(index, slice):
             first, last, step = index.indices(len(self))
             if step != 1:
-                raise ValueError("a batch can be sliced with step 1 only.")
+                raise ValueError(
+                    "a batch can be sliced with step 1 only: take others as Potentials.batch([f[n] for n in ...])."
+                )
             last = max(first, last)
         else:
             first = range(len(self))[index]
@@ -210,14 +214,14 @@ class Potentials:
         )
 
     def with_unary(self, unary: ArrayLike) -> Potentials:
-        """The same with other unary potentials, for instance perturbed ones; may add a leading axis."""
+        """The same potentials with another ``unary``, for instance a perturbed one; it may add a leading axis."""
         u = as_floats("unary", unary, may_forbid=True)
         if u.shape[-2:] != self.unary.shape[-2:]:
             raise ValueError(f"unary must have shape (..., {self.n_sites}, {self.n_labels}), not {u.shape}.")
         return Potentials.trusted(self.layout, u, self.pairwise)
 
     def scaled(self, factor: float) -> Potentials:
-        """The same with all scores multiplied by a positive number: the same best labelling, other probabilities."""
+        """All scores multiplied by a positive number: the best labelling stays the same, probabilities change."""
         pairwise = None if self.pairwise is None else factor * self.pairwise
         return Potentials.trusted(self.layout, factor * self.unary, pairwise)
 
@@ -239,7 +243,8 @@ class Potentials:
     def indicators(self, labels: ArrayLike, weight: ArrayLike = 1.0) -> Moments:
         """``weight``, one number or one for each example, times the indicators of labels ``(n_sites,)``.
 
-        Of several labellings, ``(n, n_sites)`` with weights that broadcast to ``(n, n_examples)``, the sum.
+        Several labellings, ``(n, n_sites)`` with weights that broadcast to ``(n, n_examples)``, are summed over. See
+        `Moments`.
         """
         y = self.check_labels("labels", labels, unknown=False)
         rows = y.reshape(-1, self.n_sites) if self.n_sites else y.reshape(math.prod(y.shape[:-1]), 0)

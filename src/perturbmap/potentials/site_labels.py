@@ -21,9 +21,9 @@ UNKNOWN = -1
 class SiteLabels:
     """What is known of the label of every site of a batch.
 
-    layout : which sites are whose
+    layout : which sites belong to which example
     labels : (n_sites,), -1 where no label is known
-    n_labels : that a site may have
+    n_labels : the number of labels that a site may have
     sizes : (n_sites,), how much each site counts in a weighted loss
     soft : (n_sites, n_labels), `q` itself, where there are probabilities; None: `labels` say all
 
@@ -47,7 +47,7 @@ class SiteLabels:
     def of(
         cls, labels: ArrayLike, n_labels: int, layout: Layout | None = None, sizes: ArrayLike | None = None
     ) -> SiteLabels:
-        """Hard labels, -1 where they are not known; one example, and sites of size 1, unless more is said."""
+        """Makes it from labels, -1 where they are not known; by default of one example, with sites of size 1."""
         y = np.asarray(labels, dtype=np.int32)
         sites = Layout.of_counts([len(y)]) if layout is None else layout
         each = np.ones(len(y)) if sizes is None else np.asarray(sizes, dtype=np.float64)
@@ -55,13 +55,13 @@ class SiteLabels:
 
     @classmethod
     def of_soft(cls, q: Floats, layout: Layout, sizes: Floats, labels: Labels | None = None) -> SiteLabels:
-        """Probabilities of labels; ``labels`` where there are some among them that are certain."""
+        """Makes it from probabilities of labels, and from ``labels`` where some of them are certain."""
         y = np.full(len(q), UNKNOWN, dtype=np.int32) if labels is None else labels
         return cls(layout, y, int(q.shape[1]), sizes, q)
 
     @property
     def q(self) -> Floats:
-        """(n_sites, n_labels); one-hot for labels, probabilities for soft labels, zero where nothing is known."""
+        """q, (n_sites, n_labels): one-hot for labels, probabilities for soft labels, zero where nothing is known."""
         return one_hot(self.labels, self.n_labels) if self.soft is None else self.soft
 
     @cached_property

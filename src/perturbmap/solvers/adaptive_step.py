@@ -85,20 +85,21 @@ class AdaptiveStep(Step):
     """A step of its own for each weight: Adam (Kingma and Ba 2015), with steps that shorten to nothing.
 
     ``w_j <- w_j + step * m_j / sqrt(s_j)``, where m and s are running means of the gradient and of its square, and
-    ``step = first_step * (1 - h / n_iter)``.
+    ``step = first_step * (1 - h / n_iter)`` in step h of n_iter.
 
-    first_step : how far a weight moves at first. None begins with 1 / (`Model.absolute_length`, ``||x||_1 + 1`` of a
-        site on average), so that the score of a site moves by 1 at most, and tries that and lengths by factors of
-        three around it for a few steps each, unless the fit has less than 1,600 steps (`best_length`). Fits of more
-        than 1,500 steps take shorter ones. Neither the scale of features nor that of the loss matters.
+    first_step : how far a weight moves at first: less if the objective jumps, more if the fit is not done in time.
+        None finds a length. It begins with 1 / (`Model.absolute_length`, ``||x||_1 + 1`` of a site on average), so
+        that the score of a site moves by 1 at most, and tries that and lengths by factors of three around it for a
+        few steps each, unless the fit has less than 1,600 steps (`best_length`). Fits of more than 1,500 steps take
+        shorter ones. Neither the scale of features nor that of the loss matters.
 
     Weights of rare and of common features, of sites and of edges, come to their values in the same number of steps.
 
-    Of dense features, what all sites share is learned apart from what tells them apart: the weights are those of the
+    With dense features, what all sites share is learned separately from what tells them apart: steps are taken in the
     coordinates of a `Reflection`, where the model tells which weights are those of features (`Model.site_weights`).
 
-    Of sparse features, a step changes the weights of those that its examples have. The others wait: what the penalty
-    asks of a weight meanwhile is added to its gradient when its feature is there again.
+    With sparse features, a step changes the weights of the features that its examples have. The others wait: what the
+    penalty asks of a weight meanwhile is added to its gradient when its feature is there again.
     """
 
     def __init__(self, first_step: float | None = None) -> None:

@@ -9,7 +9,7 @@ from perturbmap.support.parts import Part
 
 
 class Averaging(Part):
-    """A running average ``a_h = (1 - rho_h) a_{h-1} + rho_h w_h``."""
+    """A running average of the weights ``w_h`` of stochastic steps, ``a_h = (1 - rho_h) a_{h-1} + rho_h w_h``."""
 
     @abstractmethod
     def rate(self, h: int, n_iter: int) -> float:
@@ -24,7 +24,7 @@ def check_averaging(averaging: object) -> None:
 
 @final
 class NoAveraging(Averaging):
-    """Uses the last iterate: nothing is averaged."""
+    """Uses the last iterate, the weights after the last step: nothing is averaged."""
 
     def rate(self, h: int, n_iter: int) -> float:
         """The rate is 1: nothing is averaged."""
@@ -33,7 +33,7 @@ class NoAveraging(Averaging):
 
 @final
 class UniformAveraging(Averaging):
-    """Uses the mean of all iterates, each with the same weight."""
+    """Uses the mean of all iterates (the weights after each step), each with the same weight."""
 
     def rate(self, h: int, n_iter: int) -> float:
         """The rate of step h, ``rho = 1 / h``."""
@@ -42,7 +42,10 @@ class UniformAveraging(Averaging):
 
 @final
 class SuffixAveraging(Averaging):
-    """The mean of the last ``fraction`` of the iterates (Rakhlin, Shamir and Sridharan 2012)."""
+    """Uses the mean of the last ``fraction`` of the iterates (Rakhlin, Shamir and Sridharan 2012).
+
+    The iterates are the weights after each step; ``fraction`` is above 0 and at most 1.
+    """
 
     def __init__(self, fraction: float = 0.5) -> None:
         self.fraction = fraction
@@ -57,7 +60,11 @@ class SuffixAveraging(Averaging):
 
 @final
 class PolynomialAveraging(Averaging):
-    """Later iterates weigh more, step h about ``h ** power`` (Shamir and Zhang 2013)."""
+    """Uses a mean in which later iterates weigh more, step h about ``h ** power`` (Shamir and Zhang 2013).
+
+    The iterates are the weights after each step. A ``power`` of 0 is a plain mean; a larger one forgets the first
+    steps sooner.
+    """
 
     def __init__(self, power: float = 3.0) -> None:
         self.power = power

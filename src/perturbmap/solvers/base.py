@@ -19,9 +19,10 @@ N_REPORTS = 20
 
 
 class State:
-    """All that a run needs to go on: the weights w, their ``average``, which are the weights to use, and the steps.
+    """All that a run needs to go on: the weights w, the ``average`` to use, and the number of steps, ``iteration``.
 
-    Either may be a function that gives them, for a solver that does not multiply them out in every step.
+    Weights and average may each be a function that returns them, for a solver that does not multiply them out in
+    every step.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ S = TypeVar("S", bound=State)
 class Solver(Part, Generic[S]):
     """A way to maximise the objective of a `Problem`.
 
-    A solver of your own needs ``n_iter`` and ``run``; one whose `State` has more than weights also ``start``,
-    ``restore`` and its state's ``arrays``, so that it can be interrupted and taken up again.
+    A solver of your own needs ``n_iter`` and ``run``. One whose `State` holds more than weights also needs ``start``,
+    ``restore`` and the ``arrays`` of its state, so that it can be interrupted and taken up again.
     """
 
     #: Whether a pass over new examples can follow one over others: what ``partial_fit`` asks for.
@@ -113,7 +114,7 @@ class Solver(Part, Generic[S]):
         return State(w.copy(), w.copy())  # type: ignore[return-value]  # one with more in its state overrides this
 
     def warm(self, problem: Problem, state: S) -> S:
-        """A start from what was found for the same examples with another l2."""
+        """The state before the first step, from the state that was found for the same examples with another l2."""
         return self.start(problem, state.average)
 
     def restore(self, problem: Problem, arrays: Mapping[str, NDArray[Any]], iteration: int) -> S:
@@ -131,5 +132,5 @@ class Solver(Part, Generic[S]):
         """Goes on from ``state`` to step ``n_iter``; ``on_step`` may stop it by returning True."""
 
     def progress(self, problem: Problem, state: S) -> dict[str, float]:
-        """What there is to say of a state, by name; every fit keeps it in its history, so it must cost nothing."""
+        """Numbers that describe a state, by name; a fit keeps them in ``history_``, so they must cost nothing."""
         return {}

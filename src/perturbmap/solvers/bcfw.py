@@ -42,20 +42,25 @@ _DRAWS_PER_PASS = 10
 
 @final
 class BCFW(Solver[BCFWState]):
-    """Block-coordinate Frank-Wolfe, for `StructuredHinge`.
+    """Block-coordinate Frank-Wolfe, which solves the structured support vector machine, `StructuredHinge`.
+
+    It keeps weights and, as its dual variables, labellings of each example. ``primal`` is the loss with its penalty,
+    which is minimised, ``dual`` a lower bound on its minimum. Their difference, the gap, is a certificate: it bounds
+    how far the weights are from the optimum.
 
     tolerance : stops when ``primal - dual <= tolerance * primal``
     n_passes : passes over the examples at most
     batch_size : examples in a step, which move by one line search: more make a pass quicker, and take more passes
-    gap_sampling : examples are drawn by their part of the gap, not all in turn
-    pairwise_steps : weight moves to the maximiser from the worst labelling, not from all of them; not in steps of
-        several examples, where a worst one of little weight would hold up the others
-    cache : earlier maximisers of an example are tried before its next is searched for: where maximising is
-        expensive
-    averaging : of the iterates, for instance ``PolynomialAveraging(1)``; the certificate is then that of the average
+    gap_sampling : whether examples are drawn by their part of the gap, rather than all in turn
+    pairwise_steps : whether dual weight moves to the maximiser from the worst labelling, rather than from all of
+        them; not in steps of several examples, where a worst one of little weight would hold up the others
+    cache : whether earlier maximisers of an example are tried before its next is searched for: worth it where
+        maximising is expensive
+    averaging : how the iterates are averaged, for instance ``PolynomialAveraging(1)``; the certificate is then that
+        of the average. None: not at all
 
-    `history_` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
-    certificates among them). An entry speaks of the weights of its iteration.
+    ``history_`` of the estimator has primal, dual, gap and the maximisations so far (``oracle_calls``, those of the
+    certificates among them). An entry describes the weights of its iteration.
 
     >>> rng = np.random.default_rng(0)
     >>> y = [rng.integers(2, size=n) for n in (5, 3, 8, 6)]
@@ -119,7 +124,7 @@ class BCFW(Solver[BCFWState]):
         return state.certified_at == state.iteration
 
     def start(self, problem: Problem, w: Floats | None = None) -> BCFWState:
-        """See `Solver.start`; alpha is the truth and w zero, wherever one would like to begin."""
+        """See `Solver.start`; it always begins with alpha at the true labels and with w at zero."""
         targets = problem.targets
         if (targets.labels < 0).any():
             raise ValueError(
@@ -132,7 +137,7 @@ class BCFW(Solver[BCFWState]):
         return BCFWState(w, average, blocks=blocks, a_alpha=a_alpha, gaps=np.full(len(truth), np.inf))
 
     def warm(self, problem: Problem, state: BCFWState) -> BCFWState:
-        """See `Solver.warm`: the same alpha, of which another l2 makes other weights."""
+        """See `Solver.warm`: the same dual variables alpha, from which another l2 makes other weights."""
         blocks = [Block(block.labels, block.alpha) for block in state.blocks]
         w, gaps = state.w, np.zeros(len(blocks))
         begun = BCFWState(w, w, blocks=blocks, a_alpha=np.zeros(0), gaps=gaps)

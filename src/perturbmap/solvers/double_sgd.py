@@ -85,10 +85,15 @@ def remember(state: SGDState, rule: Rule, n_weights: int) -> None:
 class DoubleSGD(Solver[SGDState]):
     """Steps by the gradient of a few examples under fresh noise: ``w <- project(step of gradient - l2 w)``.
 
-    n_passes, min_steps : passes over the data, but so many steps at least: few examples want many passes
+    It is stochastic gradient ascent twice over, over the examples and over the random perturbations of each. The
+    projection keeps the weights to their signs where the model asks for it.
+
+    n_passes : passes over the data; more if the objective still rises at the end
+    min_steps : steps to take at least, whatever the passes: few examples need many passes
     batch_size : examples in a step; each gets one fresh perturbation in every step
     step : how a gradient becomes a step; `AdaptiveStep` by default, `PlainStep` is the paper's
-    averaging : how the iterates are averaged; by default as suits the step, a `PolynomialAveraging`
+    averaging : how the iterates (the weights after each step) are averaged; by default as suits the step, a
+        `PolynomialAveraging`
 
     The examples of a step and their noise depend on the seed and the step alone. The ``objective`` in ``history_`` is
     the mean of what the steps since the entry before saw at their weights, each with its own examples and noise.

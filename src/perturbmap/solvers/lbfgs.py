@@ -22,23 +22,25 @@ from perturbmap.support.checks import check_count, check_number
 class LBFGS(Solver[LBFGSState]):
     """SciPy's L-BFGS-B, with bounds where the model has them; or L-BFGS under an L1 penalty.
 
+    Each iteration looks at all examples: it suits exact objectives, and objectives under noise with few examples.
+
     tolerance : stops when the objective is within this part of its maximum. By default 0.001, and 0.005 under noise.
     max_iter : iterations at most
     memory : past gradients from which the curvature is estimated
-    n_draws, max_draws : draws of each example's noise, at first and at most
+    n_draws, max_draws : draws of each example's noise, at first and at most; more are more accurate, and take longer
     l1 : above 0, ``l1 ||w||_1`` is a penalty beside that of ``l2``: weights that gain little become zero, and the
         model's file becomes smaller. (crfsuite's ``c1``, divided by the number of examples.)
 
-    What is exact ends with a certificate. The penalty makes the problem strongly concave, so that the gradient g at w
-    bounds what is left: for weights without bounds, ``||g||^2 / (2 l2)``. (Where the objective is not concave in w,
-    as with `ExactMarginalLogLikelihood`, partly known labels or a model that is not linear, this is only a rule to
-    stop.)
+    An exact objective ends with a certificate. The penalty makes the problem strongly concave, so that the gradient g
+    at w bounds how far the objective is from its maximum: for weights without bounds, ``||g||^2 / (2 l2)``. (Where
+    the objective is not concave in w, as with `ExactMarginalLogLikelihood`, partly known labels or a model that is
+    not linear, this is only a rule to stop.)
 
-    What is estimated under noise is solved for a fixed set of draws, until it rises by less than half of
-    ``tolerance`` in ten iterations. Then the draws are doubled, and it goes on from there: until that has changed the
-    objective by less than ``tolerance`` under fresh draws, which are never learned from, or there are ``max_draws``.
-    What fits the draws and not the examples shrinks as one over their number: doubling gains about as much as is left
-    to gain, which is the ``gap`` of ``history_``.
+    An objective under noise is maximised for a fixed set of draws, until it rises by less than half of ``tolerance``
+    in ten iterations. Then the draws are doubled, and it goes on from there: until that has changed the objective by
+    less than ``tolerance`` under fresh draws, which are never learned from, or there are ``max_draws``. What fits the
+    draws and not the examples shrinks as one over their number: doubling gains about as much as is left to gain,
+    which is the ``gap`` of ``history_``.
 
     A run that is taken up again begins at its last weights with an empty memory: it ends at the same maximum, by
     other steps.

@@ -35,12 +35,12 @@ class PlainRule(Rule):
 
 @final
 class PlainStep(Step):
-    """The paper's: ``w <- w + step * gradient`` with ``step = 1 / (l2 (h + offset))``.
+    """The paper's step number h: ``w <- w + step * gradient`` with ``step = 1 / (l2 (h + offset))``.
 
     first_step : the step at h = 1, which fixes ``offset = 1 / (l2 first_step) - 1``; at most 1 / l2. None takes
         10 / (`Model.squared_length`, ``||x||^2 + 1`` of a site on average, times the mean weight of an example)
 
-    One length for all weights: it is right where they have one scale.
+    All weights get steps of the same length, which is right where they have the same scale; see `AdaptiveStep`.
     """
 
     def __init__(self, first_step: float | None = None) -> None:

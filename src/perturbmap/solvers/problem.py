@@ -26,7 +26,12 @@ FRESH = 1 << 24
 class Problem:
     """``maximise sum_n weights[n] objective_n(w) / N - l2/2 ||w||^2`` over the N examples of ``data``.
 
-    seed, domain : of the noise. Two solves of one fit have two domains, so that they share no draw.
+    data : the examples, as a `Dataset`
+    targets : what is to be made likely for them
+    n_labels : the number of labels
+    model, structure, objective : as in `StructuredPredictor`
+    l2 : strength of the penalty
+    seed, domain : what the noise depends on. Two solves of one fit have two domains, so that they share no draw.
     n_jobs : shards of a `Store` that are worked on at once by a solver that can; changes nothing else
     has_stored_labels : whether the targets are those of the store's own labels, all known: workers read them there
     learned_of_whole : which weights are learned, where a larger problem decides; see `learned`
@@ -89,7 +94,7 @@ class Problem:
         return replace(self, seed=seed)
 
     def with_weights_of(self, w: Floats) -> Problem:
-        """The same problem, of which weights that are not zero in w are learned too: earlier examples had them."""
+        """The same problem, in which weights that are not zero in w are learned too: earlier examples needed them."""
         return self if self.learned is None else replace(self, learned_of_whole=self.learned | (w != 0))
 
     def part(self, indices: NDArray[np.intp]) -> Problem:
@@ -102,13 +107,13 @@ class Problem:
         return 0.5 * self.l2 * float(w @ w)
 
     def objective_at(self, w: Floats, draw: int = 0, n_draws: int = 1) -> float:
-        """What is maximised: the mean over all examples, under draws of each one's noise, less the penalty."""
+        """What is maximised: the mean objective of all examples, under draws of their noise, less the penalty."""
         return self.value_and_grad(w, draw=draw, n_draws=n_draws)[0] - self.penalty(w)
 
     def value_and_grad(
         self, w: Floats, indices: NDArray[np.intp] | None = None, draw: int = 0, n_draws: int = 1
     ) -> tuple[float, Floats]:
-        """The mean over some examples, or all, and over draws of each one's noise; without the penalty."""
+        """The mean objective of some examples, or all, over draws of their noise, and its gradient; no penalty."""
         value, gradient, n = self.totals(w, indices, draw, n_draws)
         return value / n, gradient / n
 

@@ -22,11 +22,11 @@ class Rule(ABC):
     n_memory: int = 0
 
     def memory(self, n_weights: int, h: int) -> Floats:
-        """What it remembers at first, ``(n_memory, n_weights)``, if that is after step h."""
+        """What the rule remembers at first, ``(n_memory, n_weights)``, where it begins after step h."""
         return np.zeros((self.n_memory, n_weights))
 
     def shrink(self, h: int) -> float:
-        """By how much step h shrinks all weights before it changes some; 1 where changes have the penalty in them."""
+        """The factor by which step h shrinks all weights before it changes some; 1 where changes have the penalty."""
         return 1.0
 
     @abstractmethod
@@ -38,22 +38,25 @@ class Rule(ABC):
 
 
 class Step(Part):
-    """A way to make steps of gradients, of the objective with its penalty."""
+    """How a stochastic gradient becomes a step of the weights: `AdaptiveStep`, `PlainStep`, or one of your own.
+
+    One of your own has `rule`, which makes a `Rule` for each problem.
+    """
 
     def check(self) -> None:
         """Raises ValueError where a parameter makes no sense."""
 
     def find_length(self, problem: Problem, n_iter: int) -> float:
-        """A first length that is worth finding before so many steps are taken; 0 where nothing is to be found."""
+        """Finds a length for the first step, before ``n_iter`` steps are taken; 0 where there is nothing to find."""
         return 0.0
 
     @abstractmethod
     def rule(self, problem: Problem, n_iter: int, length: float = 0.0) -> Rule:
-        """The rule for a problem that is to be solved in so many steps; ``length`` is what `find_length` found."""
+        """The rule for solving a problem in ``n_iter`` steps; ``length`` is what `find_length` found."""
 
     @property
     def averaging(self) -> Averaging:
-        """How the iterates are averaged, unless the user chooses: later ones weigh more."""
+        """How the iterates are averaged unless the user chooses: by default, later ones weigh more."""
         return PolynomialAveraging()
 
 

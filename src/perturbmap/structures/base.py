@@ -21,8 +21,9 @@ S = TypeVar("S", bound="Structure")
 class Pinned(Protocol):
     """Answers to all pinned problems ``B[d, k] = max { f(y) : y_d = k }`` of a batch.
 
-    ``free`` is the maximiser without a pin, ``values`` is B. A pin that ``free`` satisfies has exactly the
-    value of the free maximum; one that is forbidden, or contradicts the given labels or the structure, has ``-inf``.
+    A pin holds site d at label k, and B is the best score of a labelling with that pin. ``free`` is the maximiser
+    (best labelling) without a pin, ``values`` is B. A pin that ``free`` satisfies has exactly the value of the free
+    maximum; one that is forbidden, or contradicts the given labels or the structure, has ``-inf``.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.5, 0.0]], pm.potts(1.0))
     >>> pinned = pm.Chain().pinned(f)
@@ -45,12 +46,12 @@ class Pinned(Protocol):
         ...
 
     def moments(self, weights: ArrayLike) -> Moments:
-        """``sum_{d,k} weights[d, k] * indicators of the maximiser pinned at (d, k)``."""
+        """``sum_{d,k} weights[d, k] * indicators of the maximiser pinned at (d, k)``; see `Moments`."""
         ...
 
 
 class InfeasibleError(ValueError):
-    """Raised where no labelling has the given labels, or none is left by those that are forbidden."""
+    """Raised where no labelling has the given labels, or where the forbidden labels leave no labelling."""
 
 
 class Maximum(NamedTuple):
@@ -70,8 +71,8 @@ class Maximum(NamedTuple):
 class Structure(Part):
     """A set of labellings over which ``f`` can be maximised, with some labels given.
 
-    A structure of your own needs only ``maximise``: what ``pinned`` does here by one call for each pin is slow but
-    right for any of them. Its parameters are those of its constructor, as in every part.
+    A structure of your own needs only ``maximise``. The other methods are then made of it: ``pinned``, by one call
+    for each pin (a site held at a label), is slow but right. Its parameters are those of its constructor.
     """
 
     speed_parameters = frozenset({"n_threads"})
@@ -86,17 +87,17 @@ class Structure(Part):
 
     @property
     def is_plain(self) -> bool:
-        """Whether all labellings count, each with the score that ``f`` gives it: then sums need nothing but ``f``."""
+        """Whether all labellings are allowed and ``f`` alone scores them, so that sums need nothing but ``f``."""
         return False
 
     @property
     def sweeps(self) -> Any:
-        """The kernel that moves labellings and leaves the Gibbs distribution as it is; None where there is none."""
+        """The kernel for Gibbs sampling, whose moves leave the Gibbs distribution as it is; None if there is none."""
         return _core.gibbs if self.is_plain else None
 
     @property
     def allows_every_labelling(self) -> bool:
-        """Whether all combinations of labels are there that the potentials do not forbid; if not, they are tried."""
+        """Whether every labelling is allowed that the potentials do not forbid; if not, labels are tried out."""
         return False
 
     def check_classes(self, classes: Sequence[Hashable]) -> None:
@@ -109,7 +110,7 @@ class Structure(Part):
         """
 
     def with_threads(self: S, n_threads: int | None) -> S:
-        """The same with so many threads; with one, for those who share the examples out to threads themselves."""
+        """A copy that uses this many threads; None for all, 1 for a caller that has threads of its own."""
         other = shallow_copy(self)
         object.__setattr__(other, "n_threads", n_threads)  # also of one that is frozen
         return other
@@ -135,24 +136,28 @@ class Structure(Part):
         return self.maximise(f, given)[0]
 
     def evaluate(self, f: Potentials, labels: ArrayLike) -> Floats:
-        """The scores of labels ``(..., n_sites)`` as `maximise` counts them, ``(..., n_examples)``."""
+        """The scores of given labels ``(..., n_sites)``, as `maximise` counts them, ``(..., n_examples)``."""
         return f.score(labels)
 
     def pinned(self, f: Potentials, pins: ArrayLike | None = None, given: ArrayLike | None = None) -> Pinned:
-        """All pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``."""
+        """Solves all pinned problems, or those of the mask ``pins``, ``(n_sites, n_labels)``.
+
+        The pinned problem of site d and label k is to find the best labelling with ``y_d = k``. ``given`` holds a
+        label for each site, or -1 where it is free.
+        """
         return PinnedOneByOne(self, f, check_pins(f, pins), check_given(f, given))
 
     def pinned_values(
         self, f: Potentials, given: ArrayLike | None = None, pins: ArrayLike | None = None
     ) -> tuple[Labels, Floats]:
-        """``free`` and ``values`` of all pins, or of some, where nobody will ask for their moments."""
+        """``free`` and ``values`` of `pinned`, which may cost less where no moments are needed."""
         pinned = self.pinned(f, pins, given)
         return pinned.free, pinned.values
 
     def fixing(self, f: Potentials, given: ArrayLike | None, n_rows: int) -> Fixing | None:
-        """Pinned values of one example along labels that are fixed site by site, in so many rows at most.
+        """Pinned values of one example while its labels are fixed site by site, for at most ``n_rows`` labellings.
 
-        None where nothing is kept from site to site, or it would take too much memory.
+        None where the structure keeps nothing from site to site, or where that would take too much memory.
         """
         return None
 

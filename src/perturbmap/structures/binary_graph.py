@@ -23,9 +23,10 @@ _MOST_BYTES = 2**28
 class BinaryGraph(CompiledStructure):
     """Two labels, any graph, supermodular tables: ``f00 + f11 >= f01 + f10`` on every edge.
 
-    One minimum cut maximises, and all pinned problems are read off its residual graph (``pinned_cuts.hpp``).
-    Among tied maximisers ``argmax`` is the one with the fewest ones; a pinned maximiser differs from it in as
-    few sites as possible.
+    Supermodular means that edges attract: neighbours prefer equal labels, as with `potts` of positive weights. For
+    other tables there is `Graph`. One minimum cut finds the best labelling, and all pinned problems (`Pinned`) are
+    read off its residual graph (``pinned_cuts.hpp``). Among tied maximisers, ``argmax`` returns the one with the
+    fewest ones; a pinned maximiser differs from it in as few sites as possible.
 
     >>> f = pm.Potentials([[0, 2], [0.5, 0], [0.5, 0]], pm.potts(0.8), edges=[(0, 1), (1, 2), (2, 0)])
     >>> pm.BinaryGraph().maximise(f)

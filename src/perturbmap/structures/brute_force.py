@@ -19,8 +19,11 @@ from perturbmap.support.checks import check_count
 class BruteForce(SummableStructure):
     """Lists every labelling of every example: for tests, and for a few sites.
 
-    ``allowed(y)`` may leave labellings out: ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. Ties go
-    to the first labelling in lexicographic order. ``max_labellings`` guards against a mistake.
+    allowed : a function ``allowed(y)`` of a labelling, which may leave labellings out by returning False:
+        ``lambda y: len(set(y)) == len(y)`` makes it a `Matching`. All are allowed by default
+    max_labellings : an example with more labellings is an error, as a guard against mistakes
+
+    Ties go to the first labelling in lexicographic order.
 
     >>> f = pm.Potentials([[0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
     >>> pm.BruteForce(allowed=lambda y: y.sum() == 1).maximise(f)

@@ -16,16 +16,17 @@ from perturbmap.structures.base import InfeasibleError, Structure, check_given, 
 class FromSolver(Structure):
     """Any solver ``argmax(unary) -> labels`` of ``max_y sum_d unary[d, y_d] + g(y)``.
 
-    ``unary`` is one example's ``(n_sites, n_labels)`` array. What else the solver weighs or forbids is up to
-    it: constraints need not be declared here, and a score of its own, ``g``, is given by ``score(labels)``, so
-    that values are known. Given labels and pins are asked for by masking: the other labels of the site are
-    made so bad that the solver avoids them if it can, and so are labels that are forbidden. Where it does not, the
-    pin is impossible (``-inf``).
+    What else the solver weighs or forbids is up to it: constraints need not be declared here. Given labels and pins
+    (sites held at a label) are asked for by masking: the other labels of the site are made so bad that the solver
+    avoids them if it can, and so are labels that are forbidden. Where it does not, the pin is impossible (``-inf``).
 
-    With ``pairwise=True`` the solver has the edges too: ``solver(f, given) -> labels``, f being one example's
-    `Potentials` and ``given`` its given labels (-1: free) or None. It keeps the given labels itself.
-
-    ``is_exact=False`` says that the solver is a heuristic: then no bound on log Z is made of its scores.
+    solver : a function of one example's ``unary``, ``(n_sites, n_labels)``, that returns the best labels
+    score : a function of labels that returns the solver's own score of them, ``g``, so that values are known; by
+        default there is none
+    pairwise : whether the solver has the edges too. Then it is called as ``solver(f, given) -> labels``, f being one
+        example's `Potentials` and ``given`` its given labels (-1: free) or None, which it must keep itself
+    is_exact : whether the solver finds the maximum. False says that it is a heuristic: then no bound on log Z is made
+        of its scores
 
     >>> def best_one(unary):
     ...     return np.eye(len(unary), dtype=int)[(unary[:, 1] - unary[:, 0]).argmax()]

@@ -20,18 +20,19 @@ from perturbmap.support.threads import threads
 class Graph(CompiledStructure):
     """Any graph, up to 65,535 labels, any tables: attraction, repulsion, edges with a direction.
 
-    What it finds is a labelling that no fusion move and no forest move improves (``graph_search.hpp``): the maximum
-    where two labels attract each other and where the graph is a forest, near it elsewhere. `maximise_with_bound` says
-    how near: a bound that equals the value proves it.
+    The search is approximate. It ends at a labelling that no fusion move (taking over part of another labelling) and
+    no forest move (the best labels of a forest, the others held) improves (``graph_search.hpp``): the maximum where
+    two labels attract each other and where the graph is a forest, near it elsewhere. `maximise_with_bound` says how
+    near: a bound that equals the value proves that it is the maximum.
 
-    ``effort`` is how often it climbs where it need not be exact: once, then again from what was found, shaken. The
-    score never falls with it; the time is about proportional.
+    effort : how often the search climbs where it need not be exact: once, then again from what was found, shaken. The
+        score never falls with it; the time is about proportional to it
 
     -inf in the unary potentials forbids a label. Tables are finite: a large negative number stands for a pair that is
     not wanted, since whether any labelling avoids all such pairs can be as hard to say as which one is best.
 
-    Pinned values are scores of labellings with the pin, estimates from below; all come from about the work of one
-    maximisation.
+    Pinned values (`Pinned`) are scores of labellings with the pin, and so estimates from below; all come from about
+    the work of one maximisation.
 
     >>> f = pm.Potentials([[0, 2, 1], [1, 0, 1], [0, 0, 1]], pm.potts(0.8, 3), edges=[(0, 1), (1, 2), (2, 0)])
     >>> labels, values, bounds = pm.Graph().maximise_with_bound(f)

@@ -18,8 +18,9 @@ from perturbmap.support.threads import threads
 class Matching(CompiledStructure):
     """Assignments of n sites to n of K >= n labels, no label twice; unary potentials only.
 
-    The assignment problem gives the maximiser, and its prices all pinned ones (``assignment.hpp``). Which of
-    several tied matchings is found is not specified, but it is always the same.
+    The best labelling is found as an assignment problem, whose prices (dual variables) give those of all pins too
+    (`Pinned`; ``assignment.hpp``). Which of several tied matchings is found is not specified, but it is always the
+    same.
 
     >>> f = pm.Potentials([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
     >>> pm.Matching().maximise(f)
@@ -35,7 +36,7 @@ class Matching(CompiledStructure):
 
     @property
     def sweeps(self) -> Any:
-        """Exchanges of labels; see `Structure.sweeps`."""
+        """The kernel for Gibbs sampling, by exchanges of labels; see `Structure.sweeps`."""
         return _core.swaps
 
     def check(self, f: Potentials, given: Labels | None) -> ParallelEdges:

@@ -14,9 +14,9 @@ from perturbmap.potentials.types import Offsets
 
 
 class Span(NamedTuple):
-    """Some sites of an example, and a label for each: an entity in a sentence.
+    """Some sites of an example and a label for each, such as an entity in a sentence.
 
-    example : its number in the batch
+    example : the number of the example in the batch
     sites : the first of consecutive sites, as many as there are labels; or the sites one by one, connected or not
     labels : a label for each of the sites
 

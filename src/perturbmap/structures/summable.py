@@ -37,10 +37,10 @@ class PinnedSums(Protocol):
 
 
 class SummableStructure(Structure):
-    """A structure over which ``exp f`` can also be summed.
+    """A structure over whose labellings ``exp f`` can also be summed, so that probabilities are exact.
 
-    One of your own needs only ``log_partition`` and ``pinned_sums``: what the other methods make of them is slow but
-    right for any of them.
+    `Chain`, `Tree` and `BruteForce` are such structures. One of your own needs only ``log_partition`` and
+    ``pinned_sums`` besides ``maximise``: what the other methods make of them is slow but right.
     """
 
     can_sum = True
@@ -57,7 +57,7 @@ class SummableStructure(Structure):
 
     @abstractmethod
     def pinned_sums(self, f: Potentials, given: ArrayLike | None = None) -> PinnedSums:
-        """The same sum over the labellings with ``y_d = k``, for all sites and labels."""
+        """The same sum over the labellings with ``y_d = k``, for all sites d and labels k; see `PinnedSums`."""
 
     def sample(self, f: Potentials, n_samples: int = 1, *, given: ArrayLike | None = None, rng: Rng = None) -> Labels:
         """Independent exact samples of the Gibbs distribution, ``(n_samples, n_sites)``.

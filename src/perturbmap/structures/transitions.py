@@ -22,7 +22,7 @@ class Rules(NamedTuple):
 
 @final
 class Transitions(Part):
-    """Which labels may come first, last and one after another in a chain; all else is impossible.
+    """Which labels may come first, last and one after another in a `Chain`; all else is impossible.
 
     pairs : (n_labels, n_labels) booleans, whether the label of the column may follow that of the row
     starts : (n_labels,) booleans, whether a chain may begin with the label; any by default
@@ -106,7 +106,7 @@ def as_transitions(allowed: Transitions | ArrayLike) -> Transitions:
 
 
 def bio_transitions(labels: Sequence[str]) -> Transitions:
-    """What may follow what where labels are tags of entities: BIO, or BIOES if there are tags E or S.
+    """The `Transitions` of tags that mark entities: BIO, or BIOES if there are tags E or S.
 
     An entity of type X is B-X, then any number of I-X; in BIOES it ends with E-X, or is S-X alone. All else is O.
     ``labels`` are the names in the order of the classes; a fit sorts them, unless it is told ``classes=``.

@@ -212,9 +212,10 @@ class _ForestSums:
 
 @final
 class Chain(_Forest):
-    """Up to 65,535 labels, consecutive sites joined: words, sentences, signals.
+    """Sequences of sites, each joined to the next, with up to 65,535 labels: words, sentences, signals.
 
-    Ties go to the smallest label, from the first site on.
+    The Viterbi algorithm finds the best labelling; sums over labellings are exact. Ties go to the smallest label,
+    from the first site on.
 
     allowed : which labels may come first, last and one after another, `Transitions`; or a mask of pairs,
         ``(n_labels, n_labels)``. What it forbids is impossible in all that is asked of the chain, and in learning.
@@ -263,9 +264,10 @@ class Chain(_Forest):
 
 @final
 class Tree(_Forest):
-    """Up to 65,535 labels, any forest. The smallest site of each tree is its root.
+    """Trees and forests, graphs without cycles, with up to 65,535 labels; the smallest site of a tree is its root.
 
-    Ties go to the smallest label, from the roots down.
+    Dynamic programming finds the best labelling; sums over labellings are exact. Ties go to the smallest label, from
+    the roots down.
 
     allowed : a mask ``(n_labels, n_labels)`` of the pairs that an edge may have, or `Transitions` of pairs alone;
         rows are the labels of the first site of an edge, as in ``pairwise``

@@ -18,7 +18,7 @@ P = TypeVar("P", bound="Part")
 
 
 class Part(ABC):  # noqa: B024  # what must be there is said by structures, models, losses, ...
-    """An object that is described by the parameters of its constructor.
+    """An object that is described by the parameters of its constructor, as scikit-learn's estimators are.
 
     A subclass is abstract, and cannot be made while one of its abstract methods is missing, or final.
     """

@@ -20,9 +20,10 @@ def augmentation(label_weights: Floats) -> Floats:
 class TaskLoss(Part):
     """A loss that sums over sites, ``l(y, yhat) = sum_d theta_d(y_d) [y_d != yhat_d]``.
 
-    A loss of your own needs ``site_weights``, which is theta. One that does not sum over sites says so
-    (``sums_over_sites``), has its own ``example_losses``, and refuses ``site_weights``. ``known`` is what is known of
-    the labels of a batch.
+    Here y are the true labels and yhat the predicted ones; theta_d(k) is the cost of missing label k at site d. A
+    loss of your own needs ``site_weights``, which is theta. One that does not sum over sites says so
+    (``sums_over_sites = False``), has its own ``example_losses``, and raises an error in ``site_weights``. ``known``,
+    in the methods, is what is known of the labels of a batch (`SiteLabels`).
     """
 
     #: Whether the loss is a sum over sites; if not, nothing can be learned by it site by site.
@@ -33,11 +34,15 @@ class TaskLoss(Part):
         """The weights theta, ``(n_sites, n_labels)``: what missing each label costs at each site."""
 
     def site_sizes(self, known: SiteLabels) -> Floats:
-        """How much a site counts whatever its label, ``(n_sites,)``: its size, unless the loss does without."""
+        """How much a site counts whatever its label, ``(n_sites,)``: its size, unless the loss ignores sizes."""
         return known.sizes
 
     def label_weights(self, known: SiteLabels) -> Floats:
-        """``c = q * theta``, ``(n_sites, n_labels)``: both Hamming rows of Table 1 in one array."""
+        """``c = q * theta``, ``(n_sites, n_labels)``, how much each label of each site counts in learning.
+
+        q are the probabilities of the labels, one-hot where a label is known. This is both Hamming rows of Table 1 of
+        the paper in one array.
+        """
         theta = np.asarray(self.site_weights(known), dtype=np.float64)
         if theta.shape != known.q.shape:
             raise ValueError(

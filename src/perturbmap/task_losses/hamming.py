@@ -14,8 +14,9 @@ from perturbmap.task_losses.base import TaskLoss
 class Hamming(TaskLoss):
     """The fraction of wrong sites, ``(1/D) sum_d [y_d != yhat_d]``.
 
-    ``label_weights`` is ``q``, the Hamming row of Table 1: objectives sum over sites, as the paper's does, so that
-    for separable potentials the marginal likelihood is the likelihood. Only ``value`` divides by D.
+    D is the number of sites of the example; the truth is y, the prediction yhat. Only ``value`` divides by D:
+    objectives sum over sites, as the paper's does, so that for separable potentials (without edges) the marginal
+    likelihood is the likelihood. ``label_weights`` is ``q``, the Hamming row of Table 1 of the paper.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> pm.Hamming().value(SiteLabels.of([0, 1, 1, 0], n_labels=2), np.array([0, 0, 1, 0]))
@@ -40,9 +41,11 @@ class Hamming(TaskLoss):
 class WeightedHamming(TaskLoss):
     """``sum_d size_d * label_costs[y_d] [y_d != yhat_d]``: sites count by size, labels by what missing one costs.
 
-    ``label_costs`` has one number for each label, in the order of ``classes_``; left out, all cost 1. With
-    sizes in pixels, a likelihood wants an l2 as many times larger as a site has pixels, and a hinge one as many times
-    smaller; with costs divided by the mean size of a site, l2 means what it does for `Hamming`.
+    label_costs : one number for each label, in the order of ``classes_``; left out, all cost 1
+
+    The sizes are those of the sites, see `Example`. Their scale decides which ``l2`` is right: with sizes in pixels,
+    a likelihood needs an l2 as many times larger as a site has pixels, and a hinge one as many times smaller. With
+    costs divided by the mean size of a site, l2 means what it does for `Hamming`.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> known = SiteLabels.of([0, 1, 1, 0], n_labels=2, sizes=[1.0, 2.0, 1.0, 1.0])
@@ -68,12 +71,14 @@ class WeightedHamming(TaskLoss):
 class BalancedHamming(TaskLoss):
     """The missed share of the area of each label that an example has, averaged over these labels.
 
+    It keeps labels of a small area from being ignored. The cost of missing label k at site d is
     ``theta_d(k) = size_d / (m * V_k)``, where V_k is the area of label k in the example and m the number of labels it
-    has. With two labels it is half the missed share of each: the loss of the horse experiment.
+    has. With two labels it is half the missed share of each: the loss of the paper's horse experiment.
 
     Where labels are not known, their areas are expected ones, ``V_k = sum_d size_d q_d(k)`` (the paper leaves out the
-    sizes). Two labels are both taken to be there, as in the paper. Of more, an example has few, and each counts by
-    ``p_k = max_d q_d(k)``, the least probability that it is there: ``theta_d(k) = size_d p_k / (V_k sum_j p_j)``.
+    sizes); q_d(k) is the probability of label k at site d. Two labels are both taken to be there, as in the paper. Of
+    more than two, an example has only a few, and each counts by ``p_k = max_d q_d(k)``, the least probability that it
+    is there: ``theta_d(k) = size_d p_k / (V_k sum_j p_j)``.
 
     >>> from perturbmap.potentials import SiteLabels
     >>> pm.BalancedHamming().value(SiteLabels.of([0, 1, 1, 0], n_labels=2), np.array([0, 0, 1, 0]))

@@ -23,9 +23,12 @@ class _Span(NamedTuple):
 @final
 @dataclass(frozen=True)
 class SpanScores:
-    """How many spans there are, how many were predicted, and how many of these are right; as text, a table.
+    """How many spans there are, how many were predicted, and how many of these are right; prints as a table.
 
-    by_type : the same for the spans of each type, in the order of their names; empty for those of one type
+    n_true : the number of true spans
+    n_predicted : the number of predicted spans
+    n_right : the number of predicted spans that are right
+    by_type : the same for the spans of each type, in the order of their names; empty in the scores of one type
     """
 
     n_true: int
@@ -61,11 +64,14 @@ class SpanScores:
 
 
 def span_f1(y_true: Sequence[Iterable[Any]], y_pred: Sequence[Iterable[Any]]) -> SpanScores:
-    """How well the spans of tags are found: precision, recall and F1, of all and of each type.
+    """Precision, recall and F1 of the spans that tags mark, such as the names in a text: of all and of each type.
 
-    Tags are texts: O outside of any span, or B, I, E, S, a dash and the type of the span. As in conlleval, and in
-    seqeval unless it is told otherwise, a span begins at B and at S, after O, E and S, and where the type changes; it
-    goes on until the next begins, or until O. It is right if the same sites are a span of the same type in both.
+    Tags are texts: O outside of any span; in a span, one of B, I, E and S, a dash and the type of the span. As in
+    conlleval, and in seqeval by default, a span begins at B and at S, after O, E and S, and where the type changes;
+    it goes on until the next begins, or until O. It is right if the same sites are a span of the same type in both.
+
+    y_true : the true tags, one sequence for each sentence
+    y_pred : the predicted tags, as many for each sentence
 
     Ramshaw and Marcus, Text chunking using transformation-based learning, 1995; Tjong Kim Sang and Buchholz,
     Introduction to the CoNLL-2000 shared task: chunking, 2000.

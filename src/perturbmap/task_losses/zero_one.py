@@ -12,7 +12,9 @@ from perturbmap.task_losses.base import TaskLoss
 
 @final
 class ZeroOne(TaskLoss):
-    """``[y != yhat]``. Its row of Table 1 is the log-likelihood, not a sum over sites: see `LogLikelihood`.
+    """``[y != yhat]``: 1 for an example with any mistake, else 0.
+
+    Its row of Table 1 of the paper is the log-likelihood, not a sum over sites: see `LogLikelihood`.
 
     >>> from perturbmap.potentials import Layout, SiteLabels
     >>> known = SiteLabels.of([0, 1, 1, 0], n_labels=2, layout=Layout.of_counts([3, 1]))  # two examples

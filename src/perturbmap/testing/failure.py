@@ -16,7 +16,10 @@ _MOST_NUMBERS = 400
 
 @final
 class ConformanceError(AssertionError):
-    """A part breaks a promise of its kind. The message names the promise, and shows the smallest instance found."""
+    """Raised where a part (a structure, model, loss, ...) breaks a promise of its kind.
+
+    The message names the promise, and shows the smallest instance on which it was found to be broken.
+    """
 
 
 def show(value: Any) -> str:

@@ -35,31 +35,31 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], integers: bool, sc
 
 
 def unaries(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
-    """No edges: for structures that take unary potentials only."""
+    """Random potentials without edges, for structures that take unary potentials only."""
     return Potentials(numbers(rng, (n_sites, n_labels), integers, 1.5))
 
 
 def chains(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
-    """Consecutive sites joined, by tables of any sign, one for each edge or one for all."""
+    """Random potentials of a chain: consecutive sites joined, by tables of any sign, one for each edge or for all."""
     return _with_tables(rng, n_sites, n_labels, integers, chain_edges(offsets_of([n_sites])))
 
 
 def forests(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
-    """One tree or several, edges in any direction, some twice, tables of any sign."""
+    """Random potentials of one tree or several, with edges in any direction, some twice, and tables of any sign."""
     names = rng.permutation(n_sites)
     pairs = [(int(names[rng.integers(i)]), int(names[i])) for i in range(1, n_sites) if rng.random() < 0.85]
     return _with_tables(rng, n_sites, n_labels, integers, _turned(rng, pairs))
 
 
 def graphs(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
-    """Any graph, cycles and parallel edges among them, with any tables."""
+    """Random potentials of any graph, cycles and parallel edges among them, with any tables."""
     pairs = [(i, j) for i in range(n_sites) for j in range(n_sites) if i != j]
     chosen = [pairs[int(e)] for e in rng.integers(0, len(pairs), rng.integers(0, 2 * n_sites))] if pairs else []
     return _with_tables(rng, n_sites, n_labels, integers, _turned(rng, chosen))
 
 
 def attractive_graphs(rng: np.random.Generator, n_sites: int, n_labels: int, integers: bool) -> Potentials:
-    """Any graph, cycles and parallel edges among them, whose edges favour equal labels.
+    """Random potentials of any graph, cycles and parallel edges among them, whose edges favour equal labels.
 
     With two labels, tables are supermodular, ``f00 + f11 >= f01 + f10``; with more, those of Potts.
     """

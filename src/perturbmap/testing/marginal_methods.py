@@ -31,11 +31,14 @@ def check_marginal_method(
     n_repeats: int = 2,
     seed: int = 0,
 ) -> None:
-    """A method gives probabilities, the same by ``statistic`` and by ``with_pullback``, and their true gradient.
+    """Checks that a marginal method gives probabilities and their true gradient.
 
+    They must be the same by ``statistic`` and by ``with_pullback``. `ConformanceError` says what is wrong.
+
+    method : the `MarginalMethod` to check
     structure, make, definition, sizes : as in `check_structure`; chains by default
     is_differentiable : whether the marginals move smoothly with the potentials; counts jump
-    n_repeats, seed : random instances of each size
+    n_repeats, seed : the number of random instances of each size, and their seed
 
     >>> pm.testing.check_marginal_method(pm.INTEGRATED)
     """

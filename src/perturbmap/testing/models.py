@@ -24,12 +24,15 @@ _CLOSE = 1e-9
 def check_model(
     model: Model, X: Sequence[Any], n_labels: int, *, refused: Sequence[Sequence[Any]] = (), seed: int = 0
 ) -> None:
-    """A model gives potentials that keep to their examples, and their true gradient.
+    """Checks that a model gives potentials that keep to their examples, and their true gradient.
 
+    `ConformanceError` says what is wrong.
+
+    model : the `Model` to check
     X : examples that fit the model, as for ``fit``; a few small ones, two at least
     n_labels : the number of labels
     refused : lists of examples that do not fit; the model's ``check`` must raise ValueError for each
-    seed : of the weights
+    seed : the seed of the random weights
 
     Checked are the blocks of weights; that ``apply`` and ``potentials`` agree; that an example has the same
     potentials and the same random stream in every batch; and that the pullback is the gradient: by finite

@@ -36,16 +36,20 @@ def check_objective(
     n_repeats: int = 4,
     seed: int = 0,
 ) -> None:
-    """An objective has a value for each example, the true gradient of their weighted sum, and is what it says.
+    """Checks that an objective has a value for each example and their true gradient, and is what it says it is.
 
+    `ConformanceError` says what is wrong.
+
+    objective : the `Objective` to check
     structure, make, definition, sizes : as in `check_structure`; chains by default. Potentials are real numbers, and
         never integers: there a function with kinks has a gradient, almost surely
     partly_known : whether to try examples of which some labels are not known
-    n_repeats, seed : random instances of each size
+    n_repeats, seed : the number of random instances of each size, and their seed
 
-    Checked are the gradient by finite differences under the same noise; weights of examples; batches, whose values
-    must be those of their examples; potentials without edges; soft labels, if ``takes_soft_labels``; that the
-    gradient has no jumps, if ``is_smooth``; and that ``augmented`` is the second term, if ``is_hinge``.
+    Checked are the gradient of the weighted sum of the values, by finite differences under the same noise; weights of
+    examples; batches, whose values must be those of their examples; potentials without edges; soft labels, if
+    ``takes_soft_labels``; that the gradient has no jumps, if ``is_smooth``; and that ``augmented`` is the second
+    term, if ``is_hinge``.
 
     >>> pm.testing.check_objective(pm.StructuredHinge(pm.WeightedHamming()))
     >>> graphs = pm.testing.attractive_graphs

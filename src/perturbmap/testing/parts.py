@@ -10,10 +10,11 @@ from perturbmap.testing.failure import Trial, describe
 
 
 def check_part(part: Part, kind: type[Part] = Part) -> None:
-    """The constructor stores its arguments under their own names, as they are; all else follows from that.
+    """Checks that the constructor of a part stores its arguments under their own names, as they are.
 
-    ``get_params``, ``set_params``, ``repr``, equality, scikit-learn's ``clone`` and ``GridSearchCV``, files and
-    checkpoints need it. ``kind`` is the class that the part must derive from. All other checks begin with this one.
+    Parts are structures, models, losses, objectives and solvers. ``get_params``, ``set_params``, ``repr``, equality,
+    scikit-learn's ``clone`` and ``GridSearchCV``, files and checkpoints need it. ``kind`` is the class that the part
+    must derive from. All other checks begin with this one. `ConformanceError` says what is wrong.
 
     >>> pm.testing.check_part(pm.DoubleSGD(averaging=pm.SuffixAveraging(0.2)))
     """

@@ -26,7 +26,7 @@ def small_problem(
     l2: float = 0.1,
     seed: int = 0,
 ) -> Problem:
-    """Short chains whose features tell their labels, with noise, and what is to be learned from them.
+    """A small learning `Problem`, to try solvers on: short chains whose features tell their labels, with noise.
 
     objective : `ExactLogLikelihood` by default
     model, structure : `SequenceModel` and `Chain` by default

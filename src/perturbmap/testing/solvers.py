@@ -31,8 +31,11 @@ def check_solver(
     tolerance: float | None = None,
     resumes_exactly: bool = True,
 ) -> None:
-    """A solver improves the objective, obeys signs, stops when it is told to, and goes on where it stopped.
+    """Checks that a solver improves the objective, obeys signs, stops when told to, and goes on where it stopped.
 
+    `ConformanceError` says what is wrong.
+
+    solver : the `Solver` to check
     problems : `Problem`s that it can solve; by default those of `small_problem` that its ``check`` accepts, exact,
         perturbed and with a hinge, with weights that must not be negative and without
     tolerance : how far, as a part of its value, the objective may end below its maximum, which `LBFGS` or `BCFW`

@@ -27,15 +27,18 @@ def check_structure(
     seed: int = 0,
     tolerance: float = 1e-11,
 ) -> None:
-    """A structure answers as its definition does, which lists all labellings.
+    """Checks that a structure answers as its definition does, which lists all labellings.
 
+    `ConformanceError` says what is wrong.
+
+    structure : the `Structure` to check
     make : makes the potentials of one random example that fits the structure: `chains`, `forests`, `graphs`,
         `attractive_graphs`, `unaries`, or a function ``(rng, n_sites, n_labels, integers) -> Potentials`` of your own
     definition : the same set of labellings, listed: ``BruteForce(allowed=...)``; by default all labellings
     sizes : pairs (n_sites, n_labels) to try, in this order; say which, where the structure does not take them all
-    n_repeats : random instances of each size
-    seed : of the instances
-    tolerance : relative and absolute, of values
+    n_repeats : the number of random instances of each size
+    seed : the seed of the instances
+    tolerance : the relative and absolute difference that values may have
 
     Checked are the maximum, given labels and those that no labelling has, scores, upper bounds, pinned values, their
     maximisers, free labels and moments, masks of pins; batches and perturbed copies, which must be their examples one

@@ -25,14 +25,17 @@ def check_task_loss(
     n_repeats: int = 40,
     seed: int = 0,
 ) -> None:
-    """A loss is what it says, costs nothing where nothing is wrong or known, and looks at one example at a time.
+    """Checks that a loss is what it says, costs nothing where nothing is wrong or known, and keeps examples apart.
 
+    `ConformanceError` says what is wrong.
+
+    loss : the `TaskLoss` to check
     definition : the loss of one example, as a plain function ``(truth, predicted, sizes) -> float`` of its labels;
         without it, that of a loss which sums over sites is ``sum_d theta[d, y_d] [y_d != yhat_d]`` by its own
         ``site_weights``, up to a factor for each example, such as Hamming's ``1 / D``
     n_labels : the number of labels to try it with
-    n_repeats : random batches, those of few sites first
-    seed : of the labels
+    n_repeats : the number of random batches, those of few sites first
+    seed : the seed of the random labels
 
     >>> def fraction_of_wrong_sites(truth, predicted, sizes):
     ...     return sum(a != b for a, b in zip(truth, predicted)) / len(truth)

@@ -17,7 +17,10 @@ MAX_LABELS = 65535
 
 
 class Factor(NamedTuple):
-    """Values, none negative, for the labels of variables: ``table[y_i, y_j, ...]`` with ``scope = (i, j, ...)``."""
+    """A factor, a table of values for the labels of some variables: ``table[y_i, y_j, ...]``, none negative.
+
+    ``scope = (i, j, ...)`` holds the numbers of the variables.
+    """
 
     scope: tuple[int, ...]
     table: Floats
@@ -55,7 +58,7 @@ class FactorGraph:
             )
 
     def log_score(self, labels: ArrayLike) -> float:
-        """``sum_a log factors[a].table[y_scope]``, natural; -inf where a factor is zero."""
+        """``sum_a log factors[a].table[y_scope]``, with natural logarithms; -inf where a factor is zero."""
         y = np.asarray(labels).tolist()
         product = [float(table[tuple(y[v] for v in scope)]) for scope, table in self.factors]
         return math.fsum(map(math.log, product)) if all(x > 0 for x in product) else -math.inf

@@ -31,13 +31,17 @@ MAX_NUMBERS, MAX_PADDING, FEW_NUMBERS = 2**27, 1000, 2**22
 class PairwiseModel:
     """``P(y) = exp f(y) / Z`` with f as `Potentials`, site d standing for variable d.
 
+    `read` makes it from a UAI file.
+
+    graph : the factors of the file
+    evidence : the label of each observed variable, ``{variable: label}``
     potentials : f, natural logarithms, over the labels that evidence and zeros leave to each variable
-    given : (n_variables,), 0 where one label alone is left and -1 elsewhere: pass it on, and sites that are known get
-        no noise
+    given : (n_variables,), 0 where one label alone is left and -1 elsewhere: pass it to inference as ``given``, so
+        that sites that are known get no noise
     label_of : (n_variables, n_labels), the variable's label that a site's label stands for; -1 where there is none
 
-    Labels of sites are the possible labels of their variable in order, or, in a graph that is only then attractive,
-    in reverse. ``labels`` and ``marginals`` translate results back.
+    Labels of sites are the possible labels of their variable in order, or in reverse, where only that makes the graph
+    attractive. ``labels`` and ``marginals`` translate results back.
     """
 
     graph: FactorGraph
@@ -48,7 +52,7 @@ class PairwiseModel:
 
     @classmethod
     def of(cls, graph: FactorGraph, evidence: Mapping[int, int] | None = None) -> PairwiseModel:
-        """The model given evidence, ``{variable: label}``; factors may then have at most two unknown variables."""
+        """The model given evidence, ``{variable: label}``; a factor may then have at most two unknown variables."""
         observed = dict(evidence or {})
         _check_evidence(graph, observed)
         reduced = reduce_factors(graph, observed)
@@ -66,12 +70,12 @@ class PairwiseModel:
         return fitting_structure(self.potentials)
 
     def labels(self, y: ArrayLike) -> Labels:
-        """Labels of sites, ``(..., n_variables)``, as labels of the variables."""
+        """Translates labels of sites, ``(..., n_variables)``, to labels of the variables."""
         sites = self.potentials.check_labels("y", y, unknown=False)
         return self.label_of[np.arange(len(self.label_of)), sites]
 
     def marginals(self, q: ArrayLike) -> list[Floats]:
-        """Marginals of sites, ``(n_variables, n_labels)``, as one array for each variable, over all its labels.
+        """Translates marginals of sites, ``(n_variables, n_labels)``, to an array for each variable, over its labels.
 
         Labels that evidence or zeros exclude have probability zero.
         """

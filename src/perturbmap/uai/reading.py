@@ -16,7 +16,7 @@ from perturbmap.uai.tokens import Tokens
 
 
 def read(path: str | os.PathLike[str], evidence: str | os.PathLike[str] | None = None) -> PairwiseModel:
-    """The model of a UAI file, conditional on the evidence of another, as potentials over pairs of variables."""
+    """Reads the model of a UAI file, given the evidence of another file, as potentials over pairs of variables."""
     graph = read_factors(path)
     observed = {} if evidence is None else read_evidence(evidence)
     try:
@@ -28,7 +28,7 @@ def read(path: str | os.PathLike[str], evidence: str | os.PathLike[str] | None =
 
 
 def read_factors(path: str | os.PathLike[str]) -> FactorGraph:
-    """The factors of a UAI file, MARKOV or BAYES; variables with a single label are left out of the scopes.
+    """Reads the factors of a UAI file, MARKOV or BAYES; variables with a single label are left out of the scopes.
 
     The tables hold factors, not logarithms, and the label of the last variable of a scope changes fastest.
     """
@@ -64,7 +64,7 @@ def _read_factors(tokens: Tokens) -> FactorGraph:
 
 
 def read_evidence(path: str | os.PathLike[str]) -> dict[int, int]:
-    """Observed variables and their labels: ``n variable label variable label ...``.
+    """Reads observed variables and their labels from a file: ``n variable label variable label ...``.
 
     Before that there may be a number of samples, which must be 1. The two layouts cannot be taken for each other: the
     first has an odd number of words, the second, with one sample, an even one.

@@ -20,7 +20,7 @@ Path = str | os.PathLike[str]
 
 
 def write_factors(path: Path, graph: FactorGraph) -> None:
-    """A MARKOV file; reading it gives the same numbers to the last bit."""
+    """Writes a MARKOV file; reading it gives the same numbers to the last bit."""
     lines = ["MARKOV", len(graph.cardinalities), _joined(graph.cardinalities), len(graph.factors)]
     lines += [_joined([len(scope), *scope]) for scope, _ in graph.factors]
     for _, table in graph.factors:
@@ -29,18 +29,18 @@ def write_factors(path: Path, graph: FactorGraph) -> None:
 
 
 def write_log_partition(path: Path, log_partition: float) -> None:
-    """The task PR: ``log10 Z``, from the natural logarithm that this library computes with."""
+    """Writes the result of the task PR, ``log10 Z``, from the natural logarithm that this library computes with."""
     _write(path, ["PR", repr(float(log_partition) / math.log(10))])
 
 
 def write_marginals(path: Path, marginals: Sequence[Floats]) -> None:
-    """The task MAR: for each variable, the number of its labels and their probabilities."""
+    """Writes the result of the task MAR: for each variable, the number of its labels and their probabilities."""
     numbers = (number for q in marginals for number in (len(q), *np.asarray(q, dtype=np.float64).tolist()))
     _write(path, ["MAR", _joined([len(marginals), *numbers])])
 
 
 def write_labels(path: Path, labels: ArrayLike) -> None:
-    """The task MPE (called MAP in some years): the label of each variable in the best labelling."""
+    """Writes the result of the task MPE (called MAP in some years): each variable's label in the best labelling."""
     y = np.asarray(labels).tolist()
     _write(path, ["MPE", _joined([len(y), *y])])
 

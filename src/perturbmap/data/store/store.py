@@ -58,12 +58,15 @@ def _open_shard(path: Path, shard: int, first: int, manifest: Identity) -> Shard
 class Store(StoredExamples):
     """Examples in a folder that `write_store` wrote, as X of a `StructuredPredictor`.
 
+    The folder consists of shards, each with some of the examples.
+
     path : the folder
     shards : numbers of the shards to look at; all by default
 
-    Opening it reads the manifests. Features and edge features stay on disk, mapped a few shards at a time; the rest,
-    about 40 bytes per site and in a fit as many again, is read when it is first needed. An array is checked against
-    its checksum when it is first used. Shards that are written later are seen by whoever opens the store later.
+    Opening a store reads the manifest of each shard, a small file that describes it. Features and edge features stay
+    on disk, mapped a few shards at a time; the rest, about 40 bytes per site and in a fit as many again, is read when
+    it is first needed. An array is checked against its checksum when it is first used. Shards that are written later
+    are seen by whoever opens the store later.
     """
 
     def __init__(self, path: str | os.PathLike[str], shards: Sequence[int] | None = None) -> None:
@@ -96,7 +99,7 @@ class Store(StoredExamples):
 
     @classmethod
     def one_shard(cls, path: str | os.PathLike[str], number: int, first: int) -> Store:
-        """A shard whose first example has the number ``first`` in the whole store: no other is looked at."""
+        """Opens one shard alone; ``first`` is the number of its first example in the whole store."""
         store = object.__new__(cls)
         store.path, store.shards = Path(path).absolute(), [number]
         store._about = About.read(store.path)
@@ -117,7 +120,7 @@ class Store(StoredExamples):
 
     @property
     def classes(self) -> list[Any] | None:
-        """The values of its labels, or None where it was written without labels."""
+        """The values of the stored labels, or None if the store was written without labels."""
         return self._about.classes
 
     def __getitem__(self, index: Any) -> Any:
@@ -147,7 +150,7 @@ class Store(StoredExamples):
         )
 
     def verify(self) -> None:
-        """Reads every byte; raises a ValueError that names the first damaged file."""
+        """Reads every byte of the shards and raises a ValueError that names the first damaged file."""
         for shard in self._parts:
             for name in shard.files:
                 shard.array(name, mapped=True)

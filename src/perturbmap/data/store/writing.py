@@ -43,16 +43,20 @@ def write_store(
 ) -> int:
     """Writes examples, and their labels if there are any, as shards of a folder; returns how many were written.
 
-    Examples are `Example` or feature matrices, as in X of `StructuredPredictor.fit`; all have dense features, or all
-    sparse ones. A generator is taken one by one, so that memory holds one shard at most. Labels are as in y, but for
-    soft ones, and ``classes`` names all their values. Where an example is bad, or the disk is full, the shards before
-    it are there when the error comes.
+    A shard is a part of the examples that fits into memory. `Store` opens the folder, as X of a fit.
 
+    path : the folder
+    examples : `Example` objects or feature matrices, as in X of `StructuredPredictor.fit`; either all have dense
+        features, or all have sparse ones. A generator is taken one by one, so that memory holds one shard at most
+    labels : one entry for each example, as in y of `StructuredPredictor.fit`, but no probabilities (soft labels)
+    classes : all values of the labels, since the first shard may not show them all
     dtype : type of features on disk, "float16", "float32" (the default) or "float64". Sparse features take one of the
-        last two, for the values that are there; values that are all 1 are not kept
-    shard_bytes : about how many bytes the features of a shard take. Training shuffles shards, and examples inside
-        a shard: examples that are alike should not lie together, so shuffle before you write.
-    append : whether to add to a store that is there; without it, such a store is an error
+        last two, for the entries that are stored; if all of these are 1, no values are written
+    shard_bytes : about how many bytes the features of a shard take. Training shuffles the shards, and the examples
+        inside each shard, so similar examples should not lie together: shuffle before you write.
+    append : whether to add to an existing store; without it, an existing store is an error
+
+    If an example is bad or the disk is full, an error is raised; the shards that were complete by then stay.
     """
     if dtype not in (None, *DTYPES):
         raise ValueError(f'dtype must be "float16", "float32" or "float64", but is {dtype!r}.')
