@@ -47,4 +47,7 @@ def _ask_parts(question: Question, data: Dataset, given: NDArray[Any] | None) ->
 
 
 def _ask_shard(question: Question, store: Shards, shard: int, given: NDArray[Any] | None) -> list[NDArray[Any]]:
-    return _ask_parts(question, store.open(shard).data, given)
+    data = store.open(shard).data
+    answers = _ask_parts(question, data, given)
+    data.release()  # mapped pages count as memory, and joblib replaces a worker whose memory grows
+    return answers
