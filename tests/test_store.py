@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 
@@ -306,6 +307,15 @@ def test_few_shards_are_mapped_at_a_time(tmp_path: Path) -> None:
     assert len(store.shards) > 10
     cutter().fit(store, store.y)
     assert len(store.dataset.features.matrix.maps._kept) <= N_MAPPED
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of maps")
+def test_whoever_has_answered_for_a_shard_closes_its_map(tmp_path: Path) -> None:
+    """Joblib takes pages that stay mapped for a leak, and replaces the worker by one that knows nothing."""
+    store, estimator = make_store(tmp_path / "s", n=40, shards=8), cutter().fit(*graphs(40))
+    with joblib.parallel_config(backend="threading"):
+        estimator.set_params(n_jobs=2).predict_marginals(store)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
 MEMORY = """
