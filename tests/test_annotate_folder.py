@@ -325,7 +325,7 @@ def test_the_page_of_the_documentation_has_the_limits_of_the_code() -> None:
         f"beyond {LARGEST_SIDE:,} pixels",
         f"at most {lesson.MOST_FOR_WORDS} photos",
         "three folds",
-        "ten of both",
+        "at most ten\nphotos without a mask",
     ):
         assert said in text
     assert (lesson.N_FOLDS, lesson.MOST_OTHERS) == (3, 10)

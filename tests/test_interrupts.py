@@ -169,7 +169,7 @@ def test_predict_says_how_far_it_came(small: Path) -> None:
     out = small / "out"
     predict = ["segment", "predict", small / "m.pm", "--images", small / "photos", "--out", out, "--jobs", 2]
     child = Child(small, *predict)
-    child.wait_until(lambda: len(list(out.glob("*_overlay.jpg"))) > 1)
+    child.wait_until(lambda: len(list(out.glob("*_overlay.jpg"))) > 3)
     child.interrupt()
     line = child.end()
     found = re.fullmatch(rf"Interrupted: (\d+) of 12 images are done, in {re.escape(str(out))}\..*", line)
