@@ -51,7 +51,8 @@ if arguments.write:
 load = os.getloadavg()[0]
 sections: list[Section] = []
 OUT.parent.mkdir(parents=True, exist_ok=True)
-# After each section, so that a run that is ended keeps those that it has: all of them take more than an hour.
+# After each section, so that a run that is ended keeps those that it has: all of them take half an hour, or twice that
+# where the machine is slow.
 for section in run_sections({title: benchmarks_of(file) for title, file in chosen.items()}, arguments.only):
     sections.append(section)
     run = Run.here(load, sections)
