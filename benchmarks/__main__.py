@@ -51,7 +51,7 @@ if arguments.write:
 load = os.getloadavg()[0]
 sections: list[Section] = []
 OUT.parent.mkdir(parents=True, exist_ok=True)
-# After each section, so that a run that is ended keeps those that it has: all of them take half an hour, or twice that
+# After each section, so that a run that is ended keeps what it has: all sections take half an hour, or twice that
 # where the machine is slow.
 for section in run_sections({title: benchmarks_of(file) for title, file in chosen.items()}, arguments.only):
     sections.append(section)
