@@ -28,14 +28,14 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from .annotated import keep_few_words, make_photos, overlap, strokes, truth
+from .browser import BROWSER, NEEDS_BROWSER
 from .scenes import scene
 
 COMMAND = Path(sys.executable).with_name("perturbmap")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ODD = "z %2e#?é'&"
 PATIENCE = 60_000  # milliseconds, on a busy machine
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=NEEDS_BROWSER)
 
 
 class Served:
@@ -79,7 +79,7 @@ def serving(photos: Path, *options: object) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield opened
         opened.close()
 

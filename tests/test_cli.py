@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -26,6 +25,7 @@ from perturbmap.experiments.ocr.report import Cell
 from perturbmap.experiments.results import Results, machine
 from perturbmap.support.progress import Progress
 
+from .browser import BROWSER, NEEDS_BROWSER
 from .command import COMMAND, run
 
 
@@ -210,9 +210,6 @@ def test_the_report_stands_alone(small_experiment: tuple[Results, Path]) -> None
     assert "<script" not in text
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 def dom(page: Path, width: int) -> str:
     assert BROWSER is not None
     shown = subprocess.run(
@@ -235,7 +232,7 @@ def dom(page: Path, width: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no browser: install chromium to open the report in one")
+@pytest.mark.skipif(BROWSER is None, reason=NEEDS_BROWSER)
 @pytest.mark.parametrize("width", [1280, 500])
 def test_the_report_opens_in_a_browser(small_experiment: tuple[Results, Path], width: int, tmp_path: Path) -> None:
     """Every image is drawn, the table has its cells, and nothing sticks out of a wide or a narrow window."""

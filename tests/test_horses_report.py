@@ -28,8 +28,9 @@ from perturbmap.experiments.results import Results
 from perturbmap.inference import LabelPrior
 from perturbmap.support.progress import Progress
 
+from .browser import BROWSER, NEEDS_BROWSER
 from .horse_folder import make_folder
-from .test_cli import BROWSER, dom
+from .test_cli import dom
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +165,7 @@ def test_the_page_of_a_run_stands_alone(real: tuple[Results, Path]) -> None:
     assert len(text) < 4e6
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser: install chromium to open the report in one")
+@pytest.mark.skipif(BROWSER is None, reason=NEEDS_BROWSER)
 @pytest.mark.parametrize("width", [1280, 500])
 def test_the_page_opens_in_a_browser(real: tuple[Results, Path], width: int, tmp_path: Path) -> None:
     """Every image is drawn, the tables have their cells, and nothing sticks out of a wide or a narrow window."""
