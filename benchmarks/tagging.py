@@ -29,7 +29,7 @@ from perturbmap.solvers import Problem
 C2 = 1.0
 # Penalties c1 ||w||_1 and c2 ||w||^2 of taggers that are to be small, as sklearn-crfsuite's documentation has them.
 SMALL = (0.1, 0.1)
-# Passes that Algorithm 2 is given, as in `reproduce tagging`; once 5, with which today's steps miss the accuracy on dev.
+# Passes that Algorithm 2 is given, as in `reproduce tagging`; once 5, with which today's steps miss the accuracy.
 N_PASSES = 10
 FEATURES = "neighbours"
 
